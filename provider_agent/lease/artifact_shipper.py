@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
+from uuid import UUID
 
 from provider_agent.client import with_retries
 from provider_agent.context import AgentContext
@@ -19,17 +20,22 @@ from provider_agent.journal import ArtifactEntry, LeaseEntry
 from provider_agent.lease.collecting import collect_output
 from provider_agent.lease.snapshot import take_snapshot
 from provider_agent.lease.workfolder import OUTPUT_NAME
-from provider_agent.protocol import ArtifactBegin, ArtifactComplete, ArtifactFile, FileUpload, UploadPart
+from provider_agent.protocol import (
+    ArtifactBegin,
+    ArtifactComplete,
+    ArtifactFile,
+    ArtifactUploads,
+    FileUpload,
+    UploadPart,
+)
 from provider_agent.system.removal import remove_tree
 from runtimes import contract
 
 GIB = 1024**3
 PARTS_PARALLEL_MAX = 4
-# The output has this time, and more for what it is: a large one over a slow line arrives, and nothing stands for ever.
-OUTPUT_SECONDS_MAX = 900.0
-SENT_PER_SECOND_LEAST = 64 * 1024  # bytes in parts that arrived
+OUTPUT_SECONDS_MAX = 900.0  # for reading the output, with more for what lies on the disk; then until each next part
 READ_PER_SECOND_LEAST = 50 * 1000**2  # bytes that lie on the disk: an empty terabyte has none
-OUTPUT_BYTES_IN_TIME = 32 * GIB  # what any node reads in OUTPUT_SECONDS_MAX; a larger one is late by its own size
+HOLES_BYTES_IN_TIME = 32 * GIB  # what any node reads of holes in that time; more of them is late by its own size
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_FAILED = 5.0
 
@@ -46,8 +52,9 @@ class ArtifactShipper:
         self._added = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._limit: asyncio.Timeout | None = None  # of the output
+        self._until_at_most = 0.0
         self._was_read = False
-        self._etags: dict[tuple[str, int, str], str] = {}  # of parts that arrived: path, number, upload
+        self._etags: dict[tuple[UUID, str, int, str], str] = {}  # of parts that arrived: artifact, path, number, upload
 
     def known(self) -> set[str]:
         """Names of the folders that were taken already."""
@@ -111,9 +118,10 @@ class ArtifactShipper:
         what it made or changed beside it. Empty and of one node, it is nothing to bring;
         of a gang the server waits for every node's part, and most of them are empty.
 
-        What broke off goes on with the parts that did not arrive. Raises what ship raises, JournalFailed, OSError when
-        the node's disk takes no more, TimeoutError when for too long nothing arrives, and ValueError when the output is
-        too large to be read in time.
+        What broke off goes on with the parts that did not arrive. A node is paid for nothing of this, so beyond the
+        first minutes it takes no longer than what was paid for. Raises what ship raises, JournalFailed, OSError when
+        the node's disk takes no more, TimeoutError when nothing arrives for too long or all of it takes too long, and
+        ValueError when most of the output is holes that could not be read in time.
         """
         artifact = ArtifactEntry(folder=OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
         await asyncio.to_thread(self._collect_output, self._snapshot(OUTPUT_NAME))
@@ -122,6 +130,8 @@ class ArtifactShipper:
         if is_alone and not _paths(self._snapshot(OUTPUT_NAME)):
             return
         found = [path.stat() for path in _paths(self._snapshot(OUTPUT_NAME))]
+        now = asyncio.get_running_loop().time()
+        self._was_read, self._until_at_most = False, now + _seconds_to_read(found) + billable_ms / 1000
         try:
             async with asyncio.timeout(_seconds_to_read(found)) as self._limit:
                 while True:
@@ -130,10 +140,10 @@ class ArtifactShipper:
                     except Retryable as error:
                         log.warning("The output is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
         except TimeoutError as error:
-            size = sum(each.st_size for each in found)
+            holes = sum(max(0, each.st_size - 512 * each.st_blocks) for each in found)
             # Else any program could make its own attempt fail as ours.
-            if size > OUTPUT_BYTES_IN_TIME and not self._was_read:
-                raise ValueError(f"{size} bytes could not be read in time") from error
+            if holes > HOLES_BYTES_IN_TIME and not self._was_read:
+                raise ValueError(f"{holes} bytes of holes in sparse files could not be read in time") from error
             raise
         finally:
             self._limit = None
@@ -161,7 +171,9 @@ class ArtifactShipper:
         lease_id, fence = assignment.lease_id, assignment.fence
         folder = self._snapshot(artifact.folder)
         files = await asyncio.to_thread(_list_files, folder)
-        self._was_read = True
+        if artifact.kind == "output":
+            self._was_read = True
+            self._grant_time()
         begin = ArtifactBegin(
             kind="checkpoint" if artifact.kind == "checkpoint" else "output",
             step=artifact.step,
@@ -169,9 +181,16 @@ class ArtifactShipper:
             node_rank=assignment.gang.node_rank,
             files=files,
         )
-        uploads = await with_retries(lambda: client.begin_artifact(lease_id, begin, fence=fence))
         has_some = bool(self._etags)
-        etags = {upload.path: await self._put_file(folder, upload) for upload in uploads.uploads}
+        while True:
+            uploads = await with_retries(lambda: client.begin_artifact(lease_id, begin, fence=fence))
+            arrived = len(self._etags)
+            try:
+                etags = {each.path: await self._put_file(folder, artifact, uploads, each) for each in uploads.uploads}
+                break
+            except Fatal:
+                if len(self._etags) == arrived:
+                    raise  # else the addresses worked, and grew old: the next ones are for the same upload
         complete = ArtifactComplete(etags=etags)
         try:
             await with_retries(lambda: client.complete_artifact(lease_id, uploads.artifact_id, complete, fence=fence))
@@ -181,20 +200,28 @@ class ArtifactShipper:
                 raise
             await self._ship(artifact)  # the store may have lost the parts of the try before
 
-    async def _put_file(self, folder: Path, upload: FileUpload) -> list[str]:
+    def _grant_time(self) -> None:
+        """The output moves: it has the time until the next part, but no more than it has in all."""
+        if self._limit is not None:
+            now = asyncio.get_running_loop().time()
+            self._limit.reschedule(min(self._until_at_most, now + OUTPUT_SECONDS_MAX))
+
+    async def _put_file(
+        self, folder: Path, artifact: ArtifactEntry, uploads: ArtifactUploads, upload: FileUpload
+    ) -> list[str]:
         """Put every part of one file, some at once; returns their ETags in order."""
         slots = asyncio.Semaphore(PARTS_PARALLEL_MAX)
         path = folder / upload.path
 
         async def put(part: UploadPart) -> str:
-            key = (upload.path, part.number, _upload_of(part.url))
+            key = (uploads.artifact_id, upload.path, part.number, _upload_of(part.url))
             if key not in self._etags:
                 async with slots:
                     self._etags[key] = await with_retries(
                         lambda: self._context.client.put_part(part.url, path, offset=part.offset, size=part.size)
                     )
-                if self._limit is not None and (until := self._limit.when()) is not None:
-                    self._limit.reschedule(until + part.size / SENT_PER_SECOND_LEAST)
+                if artifact.kind == "output":
+                    self._grant_time()
             return self._etags[key]
 
         putting = [asyncio.ensure_future(put(part)) for part in sorted(upload.parts, key=lambda part: part.number)]

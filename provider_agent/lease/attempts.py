@@ -227,14 +227,32 @@ class Attempt:
             return ending
         if ending.reason is Reason.COMPLETED:
             try:
-                await self._shipper.ship_output(self._record.billable_ms())
+                return await self._ship_output(ending)
             except (AgentError, OSError, ValueError, TimeoutError) as error:
                 return name_refusal(error, ending.exit_code)
-            return ending
         try:
             await asyncio.wait_for(self._shipper.ship_waiting(), CHECKPOINT_DRAIN_SECONDS_MAX)
         except (AgentError, OSError, ValueError, TimeoutError) as error:
             log.warning("The last checkpoint was not shipped: %s lease_id=%s", error, self.entry.lease_id)
+        return ending
+
+    async def _ship_output(self, ending: Ending) -> Ending:
+        """Completed, once the output has arrived; who is asked to stop before has as long as for a checkpoint."""
+        shipping = asyncio.ensure_future(self._shipper.ship_output(self._record.billable_ms()))
+
+        async def shipped() -> None:
+            await asyncio.shield(shipping)
+
+        try:
+            await self._record.stop.unless_stopped(shipped())
+        except StopRequestedError:
+            try:
+                await asyncio.wait_for(shipping, CHECKPOINT_DRAIN_SECONDS_MAX)
+            except TimeoutError:
+                reason = self.entry.stop_reason or Reason.INTERNAL
+                return Ending(reason, "stopped before its output had arrived", ending.exit_code)
+        finally:
+            shipping.cancel()
         return ending
 
     def _end(self, ending: Ending) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -47,14 +48,17 @@ def prepare_blocks(model: nn.Module, *, checkpointing: str, compiles: bool) -> N
 
 
 def prepare_compiler(device: torch.device, work_dir: Path) -> bool:
-    """Whether there is a compiler for what `torch.compile` writes; its results are kept below `work_dir`.
+    """Whether there are a compiler and headers for what `torch.compile` writes; its results are kept below `work_dir`.
 
     Never in a folder that programs share: whoever runs before could leave code there for the next one.
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work_dir / "cache" / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(work_dir / "cache" / "triton")
-    variable, names = ("CC", ("gcc", "clang")) if device.type == "cuda" else ("CXX", ("g++", "clang++"))
-    return any(shutil.which(name) for name in (os.environ.get(variable, ""), *names) if name)
+    # As torch's compilers look for it; what they write includes Python's headers.
+    variable, names = ("CC", ["clang", "gcc"]) if device.type == "cuda" else ("CXX", ["g++"])
+    wanted = [os.environ[variable]] if os.environ.get(variable) else names
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    return headers.is_file() and any(shutil.which(name) for name in wanted)
 
 
 def _forward(

@@ -12,7 +12,7 @@ warmup_steps, weight_decay, betas, gradient_clip
 dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
 strategy            how the ranks share the work: `fsdp2` (model sharded over them) or `ddp` (whole on each)
 activation_checkpointing  what the backward pass computes anew instead of keeping it: `none`, `selective`, `full`
-compile             compile each decoder block (torch.compile): faster steps after some minutes, on a GPU
+compile             compile each decoder block (torch.compile): faster steps on a GPU, after a minute
 seed                of the initial weights, the order of the data and the sampling
 steps | tokens      how much to train: one of the two; filled from the job's `work`
 evaluate_every      steps between evaluations (also at step 0 and at the end); 0: only those two

@@ -132,11 +132,12 @@ class _ChunkedLoss(torch.autograd.Function):
             for added, gradient in zip(sums, others, strict=True):
                 if gradient is not None:
                     added.add_(gradient)
-        ctx.gradients = (of_hidden, *(added.to(p.dtype) for added, p in zip(sums, parameters, strict=True)))
+        ctx.gradients = [(of_hidden, hidden.dtype), *zip(sums, (p.dtype for p in parameters), strict=True)]
         return total
 
     @staticmethod
     def backward(ctx: Any, *outer: torch.Tensor) -> Any:
         """Whatever the loss was multiplied by, the gradients are."""
         gradients, ctx.gradients = ctx.gradients, None
-        return (None, None, *(gradient * outer[0].to(gradient.dtype) for gradient in gradients))
+        # In float32: a factor in bfloat16 would be up to 0.2 % off.
+        return (None, None, *((gradient.float() * outer[0]).to(dtype) for gradient, dtype in gradients))

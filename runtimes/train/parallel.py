@@ -114,8 +114,8 @@ def gather_results(ranks: Ranks, work: Callable[[], T]) -> list[T]:
 def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> list[T]:
     """As `gather_results`, for work that takes some ranks minutes or hours: the others wait for as long as it goes on.
 
-    `work` may say how far it is; the leader prints that now and then. Where a rank's process has computed nothing for
-    STALLED_SECONDS, all raise TrainError: its thread stays, and ends with the process.
+    `work` may say how far it is; the leader prints that now and then. Where no rank that works has computed anything
+    for STALLED_SECONDS, all raise TrainError: the threads stay, and end with their processes.
     """
     progress = Progress()
     running = _in_a_thread(lambda: work(progress))
@@ -137,7 +137,8 @@ def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> 
                 raise each.result
         if all(each.is_done for each in told):
             return [each.result for each in told]
-        if any(each.is_stalled and not each.is_done for each in told):
+        # A rank may wait for another one's download, and compute nothing meanwhile.
+        if all(each.is_stalled for each in told if not each.is_done):
             raise TrainError(f"{what}: nothing has moved for {STALLED_SECONDS} s")
         if time.monotonic() - reported >= REPORT_SECONDS:
             reported = time.monotonic()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
-# Dense bfloat16 with float32 sums, in FLOP/s, by the name that the driver gives; the first that is part of it counts.
+# Dense bfloat16 with float32 sums, in FLOP/s, by the driver's name; the first whose words are in it counts.
 BFLOAT16_PEAKS = (
     ("B200", 2250e12),
     ("GH200", 989e12),
@@ -30,4 +32,4 @@ def bfloat16_peak(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in BFLOAT16_PEAKS if part in name), None)
+    return next((peak for part, peak in BFLOAT16_PEAKS if re.search(rf"\b{part}\b", name)), None)

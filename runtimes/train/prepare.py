@@ -150,7 +150,9 @@ def prepare_training(
     parameters, flops = count_parameters(model), flops_per_token(model, config.sequence_length)
     compiles = config.compile and prepare_compiler(ranks.device, container.work_dir)
     if config.compile and not compiles:
-        print_line(ranks, "compile: there is no C compiler here, so the blocks are computed as they are")
+        print_line(
+            ranks, "compile: there is no C compiler with Python's headers here, so the blocks are computed as they are"
+        )
     prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=compiles)
     install_loss(model, compiles=compiles)
     units = filled_units(model, source, seed=config.seed, is_resumed=resume_from is not None)

@@ -32,40 +32,62 @@ def filled_units(model: nn.Module, source: ModelSource, *, seed: int, is_resumed
     same on any number of ranks. `is_resumed`: a checkpoint will overwrite the parameters, so they stay zero. Raises
     BadData for weights that are missing, cannot be read or have another shape.
     """
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     names: dict[int, list[str]] = {}  # of each tensor: those that are tied have several
-    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
+    for name, tensor in tensors:
         names.setdefault(id(tensor), []).append(name)
-    owners = _owners(model)
+    units = [*decoder_blocks(model), model]
+    _refuse_shared(units[:-1])
+    owners, filled = _owners(model), set[nn.Module]()
     with ExitStack() as stack:
         values: _Values = _Zeros() if is_resumed else _Drawn()
         if source.has_weights and not is_resumed:
             parameters = [names[id(parameter)] for parameter in model.parameters()]
             values = _open_weights(source, parameters, stack, seed=seed)
-        for number, unit in enumerate([*decoder_blocks(model), model]):
-            _fill(unit, names, values, owners, seed=zlib.crc32(f"{seed}/{number}".encode()))
+        for number, unit in enumerate(units):
+            modules = list(_children_first(unit, filled))
+            made: dict[int, torch.Tensor] = {}
+            own = {module for module in modules if _make_tensors(module, made, names, values)}
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.manual_seed(zlib.crc32(f"{seed}/{number}".encode()))
+                for module in modules:
+                    # What is marked as read stays. A module may draw what its children own; one around blocks that were
+                    # filled before draws its own alone.
+                    if module in own or not any(child in filled for child in module.modules()):
+                        owners[module]._init_weights(module)
+            filled.update(modules)
             yield unit
 
 
-def _fill(
-    unit: nn.Module, names: dict[int, list[str]], values: _Values, owners: dict[nn.Module, Any], *, seed: int
-) -> None:
-    """Give every tensor of the unit that is still on the meta device a place on the CPU and a value."""
-    made: dict[int, torch.Tensor] = {}
-    changed: dict[nn.Module, None] = {}
-    for module in unit.modules():
-        tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-        for table in tables:
-            for name, tensor in table.items():
-                if tensor is None or not tensor.is_meta:
-                    continue
-                if id(tensor) not in made:
-                    made[id(tensor)] = _make(tensor, names[id(tensor)], values)
-                table[name] = made[id(tensor)]
-                changed[module] = None
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
-        for module in changed:
-            owners[module]._init_weights(module)  # passes over what carries transformers' mark
+def _children_first(module: nn.Module, filled: set[nn.Module]) -> Iterator[nn.Module]:
+    """Every module that is not in a unit that was filled before, each after its children, as transformers goes."""
+    if module not in filled:
+        for child in module.children():
+            yield from _children_first(child, filled)
+        yield module
+
+
+def _make_tensors(
+    module: nn.Module, made: dict[int, torch.Tensor], names: dict[int, list[str]], values: _Values
+) -> bool:
+    """Give what the module itself owns on the meta device a place on the CPU, and its value where there is one."""
+    tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+    missing = [(table, name) for table in tables for name, each in table.items() if each is not None and each.is_meta]
+    for table, name in missing:
+        tensor = table[name]
+        if id(tensor) not in made:
+            made[id(tensor)] = _make(tensor, names[id(tensor)], values)
+        table[name] = made[id(tensor)]
+    return bool(missing)
+
+
+def _refuse_shared(blocks: list[nn.Module]) -> None:
+    seen: set[int] = set()
+    for block in blocks:
+        found = {id(parameter) for parameter in block.parameters()}
+        if seen & found:
+            raise BadData("the model's blocks share weights, which a training here would part")
+        seen |= found
 
 
 def _make(tensor: torch.Tensor, names: list[str], values: _Values) -> torch.Tensor:
@@ -106,7 +128,7 @@ class _Drawn:
 class _Zeros:
     def read(self, names: Iterable[str], into: torch.Tensor) -> bool:
         if not isinstance(into, nn.Parameter):
-            return False  # buffers are of no checkpoint
+            return False  # few checkpoints have buffers
         with torch.no_grad():
             into.zero_()
         return True
@@ -125,7 +147,8 @@ class _Stored:
         if name is None:
             return False
         try:
-            value = self._whole[name] if name in self._whole else self._file(self._files[name]).get_tensor(name)
+            # What was loaded whole goes as it is taken.
+            value = self._whole.pop(name) if name in self._whole else self._file(self._files[name]).get_tensor(name)
         except (SafetensorError, FileNotFoundError) as error:
             raise BadData(f"the model's weights cannot be read: {error}") from error
         if value.shape != into.shape:
@@ -165,7 +188,8 @@ def _read_index(folder: Path) -> dict[str, str]:
     except (SafetensorError, FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadData(f"the model's weights cannot be read: {error!s:.200}") from error
     if not isinstance(files, dict) or any(
-        not isinstance(each, str) or Path(each).name != each for each in files.values()
+        not isinstance(each, str) or Path(each).name != each or not each.endswith(".safetensors")
+        for each in files.values()
     ):
         raise BadData(f"the model's {INDEX_FILE} names files out of its folder")
     return files

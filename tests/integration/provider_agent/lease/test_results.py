@@ -129,7 +129,7 @@ def test_a_manifest_in_a_folder_of_the_output_is_a_file_like_others(running: Bob
 
 
 @pytest.mark.parametrize(("size", "error", "reason"), [(20, ValueError, "exit_nonzero"), (5, OSError, "upload_failed")])
-def test_an_output_too_large_to_arrive_in_time_is_the_customers_own_doing(
+def test_holes_that_cannot_be_read_in_time_are_the_customers_own_doing(
     bob: Bob,
     context: AgentContext,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,12 +138,13 @@ def test_an_output_too_large_to_arrive_in_time_is_the_customers_own_doing(
     reason: str,
 ) -> None:
     monkeypatch.setattr(artifact_shipper, "OUTPUT_SECONDS_MAX", 0.0)
-    monkeypatch.setattr(artifact_shipper, "OUTPUT_BYTES_IN_TIME", 10)
+    monkeypatch.setattr(artifact_shipper, "HOLES_BYTES_IN_TIME", 10)
     entry = LeaseEntry(bob.assignment("true"), lease_until=datetime.now(UTC))
     context.journal.save_lease(entry)
     output = context.folder.lease(entry.lease_id) / "work" / "output"
     output.mkdir(parents=True)
-    (output / "large").write_bytes(b"x" * size)
+    with (output / "holes").open("wb") as file:
+        file.truncate(size)
     with pytest.raises(error) as caught:
         asyncio.run(artifact_shipper.ArtifactShipper(context, entry).ship_output(0))
     assert name_refusal(caught.value, 0).reason == reason

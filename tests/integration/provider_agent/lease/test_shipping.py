@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -17,10 +18,19 @@ import pytest
 from provider_agent.context import AgentContext
 from provider_agent.errors import Fatal, Unreachable
 from provider_agent.journal import LeaseEntry
-from provider_agent.lease import artifact_shipper
+from provider_agent.lease import artifact_shipper, attempts
 from provider_agent.lease.artifact_shipper import ArtifactShipper
-from provider_agent.lease.endings import name_refusal
-from provider_agent.protocol import ArtifactBegin, ArtifactComplete, ArtifactUploads, FileUpload, UploadPart
+from provider_agent.lease.endings import Ending, name_refusal
+from provider_agent.lease.stop_signal import StopSignal
+from provider_agent.protocol import (
+    REASONS,
+    ArtifactBegin,
+    ArtifactComplete,
+    ArtifactUploads,
+    FileUpload,
+    Reason,
+    UploadPart,
+)
 from tests.integration.provider_agent.conftest import Bob
 
 T = TypeVar("T")
@@ -30,24 +40,31 @@ PART_BYTES, PARTS = 1000, 6
 class Line:
     """The server, as far as an output needs it, behind a line with a speed that breaks after some parts."""
 
-    def __init__(self, *, seconds: float = 0.0, breaks_after: tuple[int, ...] = ()) -> None:
-        self.seconds, self.breaks_after = seconds, list(breaks_after)
+    def __init__(
+        self, *, seconds: float = 0.0, breaks_after: tuple[int, ...] = (), grows_old_after: int | None = None
+    ) -> None:
+        self.seconds, self.breaks_after, self.grows_old_after = seconds, list(breaks_after), grows_old_after
+        self.begun = self.since_begun = 0
         self.put: Counter[int] = Counter()
-        self.upload, self.completed, self.forgets = "first", False, False
+        self.artifact, self.upload, self.completed, self.forgets = uuid4(), "first", False, False
 
     async def begin_artifact(self, lease: UUID, begin: ArtifactBegin, *, fence: int) -> ArtifactUploads:
         (file,) = begin.files
+        self.begun, self.since_begun = self.begun + 1, 0
         parts = [
             UploadPart(number=n + 1, offset=n * PART_BYTES, size=PART_BYTES, url=f"http://s/{n}?uploadId={self.upload}")
             for n in range(PARTS)
         ]
-        return ArtifactUploads(artifact_id=uuid4(), uploads=[FileUpload(path=file.path, parts=parts)])
+        return ArtifactUploads(artifact_id=self.artifact, uploads=[FileUpload(path=file.path, parts=parts)])
 
     async def put_part(self, url: str, path: Path, *, offset: int, size: int) -> str:
         await asyncio.sleep(self.seconds)
         if self.breaks_after and sum(self.put.values()) == self.breaks_after[0]:
             self.breaks_after.pop(0)
             raise Unreachable("the line broke")
+        if self.since_begun == self.grows_old_after:
+            raise Fatal("the address is too old")
+        self.since_begun += 1
         self.put[offset // PART_BYTES] += 1
         with path.open("rb") as source:
             source.seek(offset)
@@ -71,17 +88,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifact_shipper, "with_retries", once)
     monkeypatch.setattr(artifact_shipper, "PARTS_PARALLEL_MAX", 1)
     monkeypatch.setattr(artifact_shipper, "OUTPUT_SECONDS_MAX", 1.0)
-    monkeypatch.setattr(artifact_shipper, "SENT_PER_SECOND_LEAST", PART_BYTES / 0.8)  # a part is worth 0.8 s
 
 
-def ship(bob: Bob, context: AgentContext, line: Line) -> None:
+def ship(bob: Bob, context: AgentContext, line: Line, *, paid_seconds: float = 60) -> None:
     entry = LeaseEntry(bob.assignment("true"), lease_until=datetime.now(UTC))
     context.journal.save_lease(entry)
     output = context.folder.lease(entry.lease_id) / "work" / "output"
     output.mkdir(parents=True)
     (output / "model").write_bytes(b"".join(bytes([n]) * PART_BYTES for n in range(PARTS)))
     client: Any = line
-    asyncio.run(ArtifactShipper(replace(context, client=client), entry).ship_output(0))
+    asyncio.run(ArtifactShipper(replace(context, client=client), entry).ship_output(int(1000 * paid_seconds)))
 
 
 def test_a_line_that_breaks_three_times_brings_each_part_once(bob: Bob, context: AgentContext) -> None:
@@ -91,16 +107,38 @@ def test_a_line_that_breaks_three_times_brings_each_part_once(bob: Bob, context:
     assert line.put == dict.fromkeys(range(PARTS), 1)
 
 
-def test_a_slow_output_has_the_time_that_its_parts_are_worth(bob: Bob, context: AgentContext) -> None:
+def test_an_output_has_more_time_with_each_part_and_as_long_as_was_paid_for(bob: Bob, context: AgentContext) -> None:
     line = Line(seconds=0.4)  # 2.4 s in all
     ship(bob, context, line)
     assert line.completed
 
 
+def test_an_output_occupies_no_node_longer_than_was_paid_for(bob: Bob, context: AgentContext) -> None:
+    line = Line(seconds=0.4)
+    with pytest.raises(TimeoutError):
+        ship(bob, context, line, paid_seconds=0.3)
+    assert 0 < sum(line.put.values()) < PARTS
+
+
+def test_addresses_that_grew_old_are_asked_for_again(bob: Bob, context: AgentContext) -> None:
+    line = Line(grows_old_after=2)
+    ship(bob, context, line)
+    assert line.completed
+    assert line.put == dict.fromkeys(range(PARTS), 1)
+    assert line.begun == 3
+
+
+def test_addresses_that_never_work_end_it(bob: Bob, context: AgentContext) -> None:
+    line = Line(grows_old_after=0)
+    with pytest.raises(Fatal):
+        ship(bob, context, line)
+    assert line.begun == 1
+
+
 def test_an_output_that_stands_still_is_the_nodes_failure_at_any_size(
     bob: Bob, context: AgentContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artifact_shipper, "OUTPUT_BYTES_IN_TIME", 10)
+    monkeypatch.setattr(artifact_shipper, "HOLES_BYTES_IN_TIME", 0)
     with pytest.raises(TimeoutError) as caught:
         ship(bob, context, Line(seconds=60))
     assert name_refusal(caught.value, 0).reason == "upload_failed"
@@ -129,3 +167,25 @@ def test_parts_of_a_former_upload_do_not_count(bob: Bob, context: AgentContext) 
     ship(bob, context, line)
     assert line.completed
     assert [line.put[number] for number in (0, 1, 2, 5)] == [2, 2, 2, 1]
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(0.2, "succeeded"), (60, "cancelled")])
+def test_who_is_stopped_while_its_output_is_sent_ends_soon(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, state: str
+) -> None:
+    monkeypatch.setattr(attempts, "CHECKPOINT_DRAIN_SECONDS_MAX", 0.5)
+
+    async def send(billable_ms: int) -> None:
+        await asyncio.sleep(seconds)
+
+    async def stopped() -> Ending:
+        signal = StopSignal(is_set=False)
+        attempt: Any = SimpleNamespace(
+            _shipper=SimpleNamespace(ship_output=send),
+            _record=SimpleNamespace(stop=signal, billable_ms=lambda: 0),
+            entry=SimpleNamespace(stop_reason=Reason.CANCELLED_BY_CUSTOMER),
+        )
+        asyncio.get_running_loop().call_later(0.1, signal.set)
+        return await attempts.Attempt._ship_output(attempt, Ending(Reason.COMPLETED, "", 0))
+
+    assert REASONS[asyncio.run(stopped()).reason].state == state

@@ -12,7 +12,7 @@ from runtimes.contract import ExitCode
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses
 
 STEPS = 3
-UNCOMPILED = "there is no C compiler here"
+UNCOMPILED = "there is no C compiler with Python's headers here"
 
 
 def train(folder: Path, *, ranks: int = 1, env: dict[str, str] | None = None, **config: Any) -> tuple[Work, str]:

@@ -97,6 +97,31 @@ def test_a_resumed_model_has_its_buffers_and_waits_for_its_weights(tmp_path: Pat
     torch.testing.assert_close(dict(found.named_buffers()), dict(wanted.named_buffers()))
 
 
+@pytest.mark.parametrize(
+    ("kind", "weight"),
+    [("gpt2", "transformer.h.0.mlp.c_proj.weight"), ("mamba", "backbone.layers.0.mixer.dt_proj.bias")],
+)
+def test_modules_that_draw_what_their_children_own_do_so(kind: str, weight: str) -> None:
+    """GPT-2 draws its projections smaller by depth, Mamba sets its time steps."""
+    shape: dict[str, Any] = {"vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 8, "num_attention_heads": 4}
+    config = AutoConfig.for_model(kind, **shape)
+    found = dict(fill(ModelSource(kind, config, None, has_weights=False)).named_parameters())[weight].detach()
+    torch.manual_seed(1)
+    make: Any = AutoModelForCausalLM.from_config
+    wanted = dict(make(config).named_parameters())[weight].detach()
+    assert float(found.std()) == pytest.approx(float(wanted.std()), rel=0.2)
+    assert float(found.mean()) == pytest.approx(float(wanted.mean()), rel=0.2, abs=0.001)
+
+
+def test_blocks_that_share_weights_are_refused() -> None:
+    source = source_of()
+    model: Any = build_model(source)
+    first, second, *_ = model.model.layers
+    second.mlp.up_proj.weight = first.mlp.up_proj.weight
+    with pytest.raises(BadData, match="share weights"):
+        list(filled_units(model, source, seed=1, is_resumed=False))
+
+
 def change(folder: Path, **tensors: torch.Tensor | None) -> None:
     kept = load_file(folder / WEIGHTS_FILE)
     for name, tensor in tensors.items():
@@ -140,6 +165,7 @@ def index(text: str) -> Any:
         (name_no_file, "cannot be read"),
         (index("[]"), "cannot be read"),
         (index('{"weight_map": [1]}'), "names files out of its folder"),
+        (index('{"weight_map": {"lm_head.weight": ".."}}'), "names files out of its folder"),
     ],
 )
 def test_weights_that_are_not_all_there_are_refused(tmp_path: Path, damage: Any, message: str) -> None:
