@@ -16,7 +16,13 @@ from provider_agent.executors.base import Executor
 from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFacts
 
 # What this agent's runtimes know and earlier ones did not: a job that needs one is placed on no older agent.
-RUNTIME_FEATURES = ("outputs", "train.ddp", "train.activation_checkpointing", "train.compile")
+RUNTIME_FEATURES = (
+    "outputs",
+    "train.ddp",
+    "train.hsdp",
+    "train.activation_checkpointing",
+    "train.compile",
+)
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line
 

@@ -10,7 +10,8 @@ micro_batch_size    sequences a rank computes at once; null: its whole share
 learning_rate       peak, reached after warmup_steps, then cosine down to a tenth
 warmup_steps, weight_decay, betas, gradient_clip
 dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
-strategy            how the ranks share the work: `fsdp2` (model sharded over them) or `ddp` (whole on each)
+strategy            how the ranks share the work: `fsdp2` (model sharded over them), `hsdp` (over those of a node),
+                    or `ddp` (whole on each)
 activation_checkpointing  what the backward pass computes anew instead of keeping it: `none`, `selective`, `full`
 compile             compile each decoder block (torch.compile): faster steps on a GPU, after a minute
 seed                of the initial weights, the order of the data and the sampling

@@ -50,7 +50,7 @@ class TrainSection(Section):
     )
     gradient_clip: Number = Field(1.0, gt=0, le=1e6, description="a number above 0 and at most 1000000")
     dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto, float32 or bfloat16")
-    strategy: Literal["fsdp2", "ddp"] = Field("fsdp2", description="fsdp2 or ddp")
+    strategy: Literal["fsdp2", "hsdp", "ddp"] = Field("fsdp2", description="fsdp2, hsdp or ddp")
     activation_checkpointing: Literal["none", "selective", "full"] = Field(
         "none", description="none, selective or full"
     )

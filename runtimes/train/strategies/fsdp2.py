@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -23,11 +23,15 @@ class Fsdp2(Strategy):
         A block is sharded before the next one is filled: a rank holds its own part and one block. Parameters, gradients
         and optimizer state stay in float32; a lower `dtype` is what the blocks compute in.
         """
-        mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
+        mesh = self.mesh(ranks)
         policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
         for unit in units:
             fully_shard(unit, mesh=mesh, mp_policy=policy)
         return unit
+
+    def mesh(self, ranks: Ranks) -> DeviceMesh:
+        """All ranks, in one row."""
+        return init_device_mesh(ranks.device.type, (ranks.world_size,))
 
     def clip_gradients(self, model: nn.Module, norm_max: float) -> torch.Tensor:
         """Clip by the norm over all shards; returns that norm, the same on every rank."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DEFAULT_STRATEGY = "fsdp2"
 STRATEGIES = {
     "fsdp2": "runtimes.train.strategies.fsdp2:Fsdp2",
+    "hsdp": "runtimes.train.strategies.hsdp:Hsdp",
     "ddp": "runtimes.train.strategies.ddp:Ddp",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from runtimes.contract import Env, ExitCode, checkpoint_folder
 from runtimes.train.strategies.base import Strategy
 from runtimes.train.strategies.registry import STRATEGIES, load_strategy
 from tests.integration.runtimes.conftest import STEPS
-from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses, samples
+from tests.integration.runtimes.programs import MICRO_CONFIG, Work, finish, losses, samples
 
 LOSS_DIFFERENCE_MAX = 1e-4
 SAVED_STEP = 20
@@ -131,3 +132,33 @@ def test_ddp_computes_in_bfloat16_and_keeps_its_weights_in_float32(tmp_path: Pat
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_row_of_the_table_is_a_strategy(name: str) -> None:
     assert isinstance(load_strategy(name), Strategy)
+
+
+def test_two_nodes_of_two_ranks_that_shard_inside_train_like_one_rank(tmp_path: Path) -> None:
+    saved, steps = 6, 12
+    env: dict[str, str] = {Env.CHECKPOINT_EVERY_STEPS: str(saved), Env.CHECKPOINT_KEEP: "9"}
+    config = {**MICRO_CONFIG, "steps": steps, "evaluate_every": 0, "sample_every": -1}
+    alone = Work(tmp_path / "alone", ranks=1, launched=False).write(config)
+    assert alone.run()[0] == 0
+    gang: dict[str, str] = {**env, Env.NODES: "2", Env.MASTER_ADDR: "127.0.0.1", Env.MASTER_PORT: "29741"}
+    nodes = [
+        Work(tmp_path / f"node-{rank}", ranks=2, env={**gang, Env.NODE_RANK: str(rank)}).write(
+            {**config, "strategy": "hsdp", "micro_batch_size": 1}
+        )
+        for rank in range(2)
+    ]
+    for process in [node.start() for node in nodes]:
+        code, output = finish(process)
+        assert code == 0, output
+    assert list(losses(nodes[0])) == list(range(1, steps + 1))
+    assert losses(nodes[0]) == pytest.approx(losses(alone), abs=LOSS_DIFFERENCE_MAX)
+
+    together = checkpoint_folder(tmp_path / "together", saved)
+    for node in nodes:
+        shutil.copytree(checkpoint_folder(node.checkpoints, saved), together, dirs_exist_ok=True)
+    env = {Env.RESUME_FROM: str(together)}
+    resumed = Work(tmp_path / "resumed", ranks=1, env=env, launched=False).write(config)
+    code, output = resumed.run()
+    assert code == 0, output
+    expected = {step: loss for step, loss in losses(alone).items() if step > saved}
+    assert losses(resumed) == pytest.approx(expected, abs=LOSS_DIFFERENCE_MAX)
