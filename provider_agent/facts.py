@@ -22,6 +22,7 @@ RUNTIME_FEATURES = (
     "train.hsdp",
     "train.activation_checkpointing",
     "train.compile",
+    "train.open_learning_rate",
 )
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line

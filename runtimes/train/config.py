@@ -7,7 +7,8 @@ vocabulary_size     of the tokenizer trained on the data; null: the model's. Unu
 sequence_length     tokens a sequence
 global_batch_size   sequences a step, over all ranks: the same on any number of ranks
 micro_batch_size    sequences a rank computes at once; null: its whole share
-learning_rate       peak, reached after warmup_steps, then cosine down to a tenth
+learning_rate       peak, reached after warmup_steps, then cosine down to a tenth; null: NEW_WEIGHTS_RATE for a new
+                    model, FINE_TUNING_RATE for one that has weights
 warmup_steps, weight_decay, betas, gradient_clip
 dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
 strategy            how the ranks share the work: `fsdp2` (model sharded over them), `hsdp` (over those of a node),
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ STEPS_MAX = 10**9
 TOKENS_MAX = 10**15
 PROMPT_CHARACTERS_MAX = 2000
 FILES_MAX = 1000
+NEW_WEIGHTS_RATE = 3e-3
+FINE_TUNING_RATE = 2e-5
 DTYPES = ("auto", "float32", "bfloat16")
 CHECKPOINTINGS = ("none", "selective", "full")
 
@@ -57,7 +60,7 @@ class TrainConfig:
     sequence_length: int = 128
     global_batch_size: int = 16
     micro_batch_size: int | None = None
-    learning_rate: float = 3e-3
+    learning_rate: float | None = None  # of a training that runs: a number (`with_rate`)
     warmup_steps: int = 20
     weight_decay: float = 0.1
     betas: tuple[float, float] = (0.9, 0.95)
@@ -86,6 +89,13 @@ class TrainConfig:
         if self.steps is not None:
             return self.steps
         return math.ceil((self.tokens or 0) / self.tokens_per_step)
+
+
+def with_rate(config: TrainConfig, *, has_weights: bool) -> TrainConfig:
+    """The same with a learning rate: trained weights are soon spoilt by what suits new ones."""
+    if config.learning_rate is not None:
+        return config
+    return replace(config, learning_rate=FINE_TUNING_RATE if has_weights else NEW_WEIGHTS_RATE)
 
 
 def read_config(path: Path) -> TrainConfig:
@@ -134,6 +144,10 @@ def _number(low: float, high: float, *, above: bool = False) -> Callable[[Any], 
     return check
 
 
+def _optional(check: Check) -> Check:
+    return lambda value: None if value is None else check(value)
+
+
 def _text(characters_max: int, *, empty: bool = False) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         if not isinstance(value, str) or len(value) > characters_max or not (value or empty):
@@ -167,7 +181,7 @@ CHECKS: dict[str, Check] = {
     "sequence_length": integer(8, SEQUENCE_LENGTH_MAX),
     "global_batch_size": integer(1, BATCH_SIZE_MAX),
     "micro_batch_size": integer(1, BATCH_SIZE_MAX, optional=True),
-    "learning_rate": _number(0, 10, above=True),
+    "learning_rate": _optional(_number(0, 10, above=True)),
     "warmup_steps": integer(0, STEPS_MAX),
     "weight_decay": _number(0, 10),
     "betas": _betas,

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from runtimes.contract import EventKind, EventWriter
 from runtimes.train.checkpoint import find_checkpoint
-from runtimes.train.config import TrainConfig
+from runtimes.train.config import TrainConfig, with_rate
 from runtimes.train.container import Container
 from runtimes.train.errors import BadData, Stopped
 from runtimes.train.evaluate import micro_batches
@@ -40,6 +40,7 @@ def train(config: TrainConfig, container: Container, events: EventWriter, stop: 
     checkpoint = gather_results(ranks, lambda: find_checkpoint(container) if ranks.is_node_leader else None)
     resume_from = checkpoint[ranks.rank - container.local_rank]
     source = wait_for_results(ranks, lambda _: find_source(config, container, resume_from), "model")[ranks.rank]
+    config = with_rate(config, has_weights=source.has_weights)
     # 3. Tokenizer and data: made once a node, the same on all.
     text = prepare_text(config, container, ranks, source, resume_from)
     # 4. Model and optimizer, as the strategy shares them; then their state, if there is one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from jobs.spec.kinds.base import Finding, SpecKind, check_own_command, check_work, is_count
 from jobs.spec.kinds.flops import flops_per_token
@@ -21,6 +21,7 @@ from runtimes.contract import shipped_model_config, shipped_models
 STEPS_MAX = 10**9
 BATCH_MAX = 1 << 16
 SEQUENCE_MAX = 1 << 20
+NEW_WEIGHTS_RATE = 3e-3
 
 
 Text = Annotated[str, Field(min_length=1, max_length=300)]
@@ -42,7 +43,9 @@ class TrainSection(Section):
     micro_batch_size: int | None = Field(
         None, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}, or null"
     )
-    learning_rate: Number = Field(3e-3, gt=0, le=10, description="a number above 0 and at most 10")
+    learning_rate: Annotated[Number, Field(gt=0, le=10)] | None = Field(
+        None, description="a number above 0 and at most 10, or null for what suits new or trained weights"
+    )
     warmup_steps: int = Field(20, ge=0, le=STEPS_MAX, description=f"a whole number from 0 to {STEPS_MAX}")
     weight_decay: Number = Field(0.1, ge=0, le=10, description="a number from 0 to 10")
     betas: Annotated[list[Annotated[Number, Field(ge=0, le=0.99999)]], Field(min_length=2, max_length=2)] = Field(
@@ -62,8 +65,19 @@ class TrainSection(Section):
     log_every: int = Field(1, ge=1, le=STEPS_MAX, description=f"a whole number from 1 to {STEPS_MAX}")
     log_samples: bool = Field(False, description="true or false")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _rate_of_new_weights(cls, data: Any) -> Any:
+        """A shipped model has no weights: specs from before the rate could be left open keep their hash."""
+        if isinstance(data, dict) and data.get("learning_rate") is None:
+            model = data.get("model", cls.model_fields["model"].default)
+            if isinstance(model, str) and model in shipped_models():
+                return {**data, "learning_rate": NEW_WEIGHTS_RATE}
+        return data
 
-LATER_FIELDS = ("strategy", "activation_checkpointing", "compile")  # that the first runtimes did not have
+
+# That the first runtimes did not have, or whose default was another.
+LATER_FIELDS = ("strategy", "activation_checkpointing", "compile", "learning_rate")
 
 
 class TrainSpec(SpecKind):
@@ -121,7 +135,10 @@ class TrainSpec(SpecKind):
         if train is None:
             return own
         used = {key: getattr(train, key) for key in LATER_FIELDS if not _is_default(key, getattr(train, key))}
-        return own | {f"train.{value if key == 'strategy' else key}" for key, value in used.items()}
+        names = {value if key == "strategy" else key for key, value in used.items() if key != "learning_rate"}
+        if train.learning_rate is None:
+            names.add("open_learning_rate")
+        return own | {f"train.{name}" for name in names}
 
     def steps(self, spec: Spec) -> int | None:
         """Tokens are rounded up to whole steps, as the runtime does."""

@@ -61,8 +61,8 @@ def test_every_mistake_is_listed_at_once() -> None:
             {"steps": 1, "log_samples": True, "global_batch_size": 5000},
             "log_samples needs a global_batch_size of at most 4096, got 5000",
         ),
-        ({"steps": 1, "strategy": "zero3"}, 'strategy must be one of fsdp2, ddp, got "zero3"'),
-        ({"steps": 1, "strategy": ["ddp"]}, 'strategy must be one of fsdp2, ddp, got ["ddp"]'),
+        ({"steps": 1, "strategy": "zero3"}, 'strategy must be one of fsdp2, hsdp, ddp, got "zero3"'),
+        ({"steps": 1, "strategy": ["ddp"]}, 'strategy must be one of fsdp2, hsdp, ddp, got ["ddp"]'),
         ({"steps": 1, "model": ""}, 'model must be a text of 1 to 300 characters, got ""'),
     ],
 )

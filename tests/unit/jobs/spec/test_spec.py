@@ -31,7 +31,7 @@ from jobs.spec.model import GPUS_MAX, RETRY_REASONS, JobFields
 from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
 from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
-from runtimes.train.config import TrainConfig, parse_config
+from runtimes.train.config import FINE_TUNING_RATE, NEW_WEIGHTS_RATE, TrainConfig, parse_config, with_rate
 from runtimes.train.strategies.registry import STRATEGIES
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
@@ -148,10 +148,23 @@ def test_later_fields_change_nothing_where_they_are_not_used_and_need_a_runtime_
     assert needed == {"train.activation_checkpointing", "train.compile"} <= set(RUNTIME_FEATURES)
 
 
+def test_rate_that_is_left_open_is_the_one_of_before_for_a_new_model_and_the_runtimes_choice_for_others() -> None:
+    new = parse(FULL.replace("learning_rate: 3e-4, ", ""))
+    assert canonical(new)["train"]["learning_rate"] == NEW_WEIGHTS_RATE
+    assert "train.open_learning_rate" not in kind_of(new).runtime_features(new)
+    other = parse(FULL.replace("learning_rate: 3e-4, ", "model: org/name, "))
+    assert "learning_rate" not in canonical(other)["train"]
+    assert from_wire(canonical(other)) == other
+    assert kind_of(other).runtime_features(other) == {"train.open_learning_rate"} <= set(RUNTIME_FEATURES)
+    config = parse_config(kind_of(other).config(other))
+    assert with_rate(config, has_weights=True).learning_rate == FINE_TUNING_RATE
+    assert with_rate(config, has_weights=False).learning_rate == NEW_WEIGHTS_RATE
+
+
 def test_unknown_strategy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="strategy") as caught:
         parse(FULL.replace("train: {", "train: {strategy: zero3, "))
-    assert "fsdp2 or ddp" in str(caught.value)
+    assert "fsdp2, hsdp or ddp" in str(caught.value)
 
 
 def test_spec_and_runtime_know_the_same_strategies() -> None:
@@ -160,8 +173,8 @@ def test_spec_and_runtime_know_the_same_strategies() -> None:
 
 def test_train_section_has_the_runtimes_keys_and_defaults() -> None:
     theirs = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name not in ("steps", "tokens")}
-    ours = json.loads(TrainSection().model_dump_json())
-    assert ours == json.loads(json.dumps(theirs))
+    ours = {name: field.default for name, field in TrainSection.model_fields.items()}
+    assert json.loads(json.dumps(ours)) == json.loads(json.dumps(theirs))
 
 
 @pytest.mark.parametrize(
