@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from runtimes.contract import shipped_model_config, shipped_models
-from runtimes.train.errors import BadData
+from runtimes.train.errors import BadData, OutOfMemory
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -56,9 +56,14 @@ def find_model(name: str, input_dir: Path) -> ModelSource:
 
 
 def build_model(source: ModelSource) -> nn.Module:
-    """The model without any weights, on the meta device; weights.py fills it block by block."""
-    with torch.device("meta"):
-        model: nn.Module = new_model(source)
+    """The model without any weights, on the meta device; weights.py fills it block by block. Raises OutOfMemory."""
+    try:
+        with torch.device("meta"):
+            model: nn.Module = new_model(source)
+    except RuntimeError as error:
+        if "overflow" in str(error):  # a tensor of more bytes than can be counted
+            raise OutOfMemory(f"the model is larger than any memory: {_first_line(error)}") from error
+        raise
     return model
 
 

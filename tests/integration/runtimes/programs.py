@@ -115,10 +115,10 @@ def abort_on_exit(folder: Path) -> str:
     return str(folder)
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+def finish(process: subprocess.Popen[str], *, seconds: float = SECONDS_MAX) -> tuple[int, str]:
     """Wait for the end of a program; its exit code and all it printed. Nothing of its group is left behind."""
     try:
-        output, _ = process.communicate(timeout=SECONDS_MAX)
+        output, _ = process.communicate(timeout=seconds)
     finally:
         kill_group(process)
     return process.returncode, output

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from runtimes.contract import ExitCode
-from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses
+from tests.integration.runtimes.programs import MICRO_CONFIG, Work, finish, losses
 
 STEPS = 3
+SECONDS_MAX = 400.0  # a compiler beside other tests
 UNCOMPILED = "there is no C compiler with Python's headers here"
 
 
 def train(folder: Path, *, ranks: int = 1, env: dict[str, str] | None = None, **config: Any) -> tuple[Work, str]:
     work = Work(folder, ranks=ranks, env=env or {}, launched=ranks > 1)
     work.write({**MICRO_CONFIG, "steps": STEPS, "evaluate_every": 0, "sample_every": -1, **config})
-    code, output = work.run()
+    code, output = finish(work.start(), seconds=SECONDS_MAX)
     assert code == ExitCode.OK, output
     return work, output
 

@@ -99,15 +99,22 @@ def test_sigterm_saves_at_the_next_step_and_ends_with_75(tmp_path: Path) -> None
     assert not work.events("failed")
 
 
-def test_model_too_large_for_the_memory_ends_with_77(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("width", "message"),
+    [
+        (1 << 40, "the model is larger than any memory"),
+        (1 << 22, "out of memory, take a smaller micro_batch_size or sequence_length"),  # 64 TiB a matrix
+    ],
+)
+def test_model_too_large_for_the_memory_ends_with_77(tmp_path: Path, width: int, message: str) -> None:
     work = Work(tmp_path / "work", ranks=1, launched=False).write({**MICRO_CONFIG, "steps": 1})
-    giant = {**MICRO_MODEL, "hidden_size": 1 << 40}  # more than any address space, so that it fails at once
+    giant = {**MICRO_MODEL, "hidden_size": width}
     (work.root / "input" / "micro-llama" / "config.json").write_text(json.dumps(giant))
     code, output = work.run()
     assert code == ExitCode.OUT_OF_MEMORY, output
     failed = work.events("failed")[0]
     assert failed["exit_code"] == ExitCode.OUT_OF_MEMORY
-    assert failed["message"].startswith("out of memory, take a smaller micro_batch_size or sequence_length")
+    assert failed["message"].startswith(message)
 
 
 @pytest.mark.parametrize(
