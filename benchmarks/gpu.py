@@ -2,7 +2,7 @@
 
 The same model with random weights, batch and tokens for each: ours (`runtimes.train`, its own step), bare FSDP2 with
 transformers' loss, and accelerate. Each runs in a process of its own, in turns. Needs torch 2.11 or newer,
-transformers, and no network; accelerate where it is installed. About eight minutes on an H200.
+transformers, and no network; accelerate where it is installed. Six minutes a round on an H200.
 
     python -m benchmarks.gpu [--write] [--shapes 1b,8b] [--rounds 2]
 """

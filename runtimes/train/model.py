@@ -12,7 +12,8 @@ from torch import nn
 from runtimes.contract import shipped_model_config, shipped_models
 from runtimes.train.errors import BadData, OutOfMemory
 
-WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")  # of a configuration with experts
 
@@ -49,7 +50,7 @@ def find_model(name: str, input_dir: Path) -> ModelSource:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise BadData(f"model {name!r}: {_first_line(error)}") from error
-    has_weights = any((folder / file).is_file() for file in WEIGHT_FILES)
+    has_weights = any((folder / file).is_file() for file in (WEIGHTS_FILE, INDEX_FILE))
     # Read here: transformers writes the dtype of whatever is made of a configuration into it.
     dtype = DTYPES.get(str(config.dtype).removeprefix("torch."), torch.float32) if has_weights else torch.float32
     return ModelSource(name, config, folder, has_weights, dtype)

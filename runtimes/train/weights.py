@@ -17,10 +17,8 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from runtimes.train.errors import BadData
-from runtimes.train.model import ModelSource, decoder_blocks
+from runtimes.train.model import INDEX_FILE, WEIGHTS_FILE, ModelSource, decoder_blocks
 
-WEIGHTS_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 INDEX_BYTES_MAX = 64 << 20
 NAMED_MAX = 5  # of the weights that a message lists
 
@@ -137,7 +135,7 @@ class _Zeros:
 class _Stored:
     """Weights by name, from the files of a folder or from a model that was loaded whole."""
 
-    def __init__(self, folder: Path | None, files: dict[str, str], whole: dict[str, torch.Tensor], stack: ExitStack):
+    def __init__(self, folder: Path, files: dict[str, str], whole: dict[str, torch.Tensor], stack: ExitStack):
         self._folder, self._files, self._whole, self._stack = folder, files, whole, stack
         self._opened: dict[str, Any] = {}
 
@@ -150,7 +148,7 @@ class _Stored:
             # What was loaded whole goes as it is taken.
             value = self._whole.pop(name) if name in self._whole else self._file(self._files[name]).get_tensor(name)
         except (SafetensorError, FileNotFoundError) as error:
-            raise BadData(f"the model's weights cannot be read: {error}") from error
+            raise BadData(f"the model's weights cannot be read: {error!s:.200}") from error
         if value.shape != into.shape:
             raise BadData(
                 f"the model's weight {name} has the shape {tuple(value.shape)}, its configuration says "
@@ -162,18 +160,19 @@ class _Stored:
 
     def _file(self, name: str) -> Any:
         if name not in self._opened:
-            opening: Any = safe_open(str(self._folder / name), framework="pt")  # type: ignore[operator]
+            opening: Any = safe_open(str(self._folder / name), framework="pt")
             self._opened[name] = self._stack.enter_context(opening)
         return self._opened[name]
 
 
 def _open_weights(source: ModelSource, parameters: list[list[str]], stack: ExitStack, *, seed: int) -> _Stored:
     """Read by name where the files name every parameter as the model does; else transformers converts the whole."""
-    files = _read_index(source.folder) if source.folder else {}
+    folder = source.folder or Path()  # it has weights, so it has a folder
+    files = _read_index(folder)
     is_plain = getattr(source.config, "quantization_config", None) is None
     if is_plain and all(any(name in files for name in names) for names in parameters):
-        return _Stored(source.folder, files, {}, stack)
-    return _Stored(None, {}, _load_whole(source, seed=seed), stack)
+        return _Stored(folder, files, {}, stack)
+    return _Stored(folder, {}, _load_whole(source, seed=seed), stack)
 
 
 def _read_index(folder: Path) -> dict[str, str]:

@@ -79,7 +79,7 @@ class WholeToTheEnd(Dying):
         choice._enabled_rules_strategy = numbers.map(self._chosen).filter(choice._rule_is_enabled)
 
     def _chosen(self, number: int) -> Any:
-        """Any rule, or one of those that seldom had an effect: by chance alone twice the steps reach as much."""
+        """Any rule, or one of those that seldom had an effect: by chance alone it takes 3,000 steps to reach all."""
         rules = self._rules_strategy.rules
         if number >= len(rules):
             effects = {**{name: name for name in WANTED.split()}, "bank_decides": "bank_decides for us"}

@@ -14,8 +14,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from runtimes.train.errors import BadData
-from runtimes.train.model import ModelSource, build_model, decoder_blocks, find_model
-from runtimes.train.weights import INDEX_FILE, WEIGHTS_FILE, filled_units
+from runtimes.train.model import INDEX_FILE, WEIGHTS_FILE, ModelSource, build_model, decoder_blocks, find_model
+from runtimes.train.weights import filled_units
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 300,
