@@ -79,6 +79,13 @@ class TrainConfig:
     log_samples: bool = False
 
     @property
+    def peak_rate(self) -> float:
+        """The learning rate of a training that runs; raises ValueError before `with_rate` has settled it."""
+        if self.learning_rate is None:
+            raise ValueError("the learning rate is still open")
+        return self.learning_rate
+
+    @property
     def tokens_per_step(self) -> int:
         """Tokens trained on in one step, over all ranks."""
         return self.global_batch_size * self.sequence_length

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from runtimes.train.config import NEW_WEIGHTS_RATE, TrainConfig
+from runtimes.train.config import TrainConfig
 
 LEARNING_RATE_FLOOR = 0.1  # of the peak, where the cosine ends
 EPSILON = 1e-8
@@ -21,7 +21,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
-        lr=config.learning_rate or NEW_WEIGHTS_RATE,
+        lr=config.peak_rate,
         betas=config.betas,
         eps=EPSILON,
         # One call for all tensors: a sharded tensor's call is slow on the CPU. On a GPU that would take as much memory
@@ -33,7 +33,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
 
 def learning_rate_at(step: int, config: TrainConfig) -> float:
     """Learning rate of a step, from 0: linear warm-up, then a cosine down to a tenth of the peak at the last step."""
-    peak = config.learning_rate or NEW_WEIGHTS_RATE
+    peak = config.peak_rate
     if step < config.warmup_steps:
         return peak * (step + 1) / (config.warmup_steps + 1)
     span = max(1, config.steps_total - 1 - config.warmup_steps)
