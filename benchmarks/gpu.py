@@ -186,7 +186,7 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
     from runtimes.train.blocks import prepare_blocks
     from runtimes.train.config import parse_config
     from runtimes.train.container import read_container
-    from runtimes.train.data import Corpus
+    from runtimes.train.data.corpus import Corpus
     from runtimes.train.loop import one_step
     from runtimes.train.loss import install_loss
     from runtimes.train.model import build_model, flops_per_token

@@ -41,7 +41,7 @@ from runtimes.serve.engines.souk.request import InferenceRequest
 from runtimes.serve.engines.souk.sampling import Sampling
 from runtimes.serve.engines.souk.text import Texts
 from runtimes.serve.verification import BOUNDS, Bounds
-from runtimes.train.tokenizer import END_OF_TEXT, PADDING, train_tokenizer
+from runtimes.train.data.tokenizer import END_OF_TEXT, PADDING, train_tokenizer
 
 CACHE = Path(__file__).parent.parent / ".cache" / "inference_checks"
 VOCABULARY, CONTEXT = 1024, 512

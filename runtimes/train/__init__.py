@@ -12,9 +12,7 @@ model.py        the model: shipped, from a folder, or from the hub
 weights.py      its weights, read or drawn block by block
 blocks.py       what its blocks compute anew, and whether they are compiled
 loss.py         the loss, without ever holding all logits
-tokenizer.py    the tokenizer: trained on the data, or loaded
-data.py         documents, tokens, sequences
-order.py        which samples a step takes
+data/           tokenizer, documents, tokens, and which of them a step takes
 prepare.py      everything before the first step
 training.py     what the steps share
 optimizer.py    AdamW and its schedule

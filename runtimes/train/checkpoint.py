@@ -39,9 +39,9 @@ from runtimes.contract import (
 )
 from runtimes.train.checkpoint_reader import DataOnlyReader
 from runtimes.train.container import Container
+from runtimes.train.data.tokenizer import load_tokenizer
 from runtimes.train.errors import BadCheckpoint
 from runtimes.train.parallel import Ranks
-from runtimes.train.tokenizer import load_tokenizer
 
 
 class Checkpointer:

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from runtimes.train.data import Corpus
+from runtimes.train.data.corpus import Corpus
+from runtimes.train.data.order import largest_part, rank_part
 from runtimes.train.loss import summed_loss
-from runtimes.train.order import largest_part, rank_part
 from runtimes.train.parallel import Ranks, sum_over_ranks
 
 EVALUATED_SEQUENCES_MAX = 64

@@ -11,9 +11,9 @@ import torch
 from tokenizers import Tokenizer
 
 from runtimes.contract import TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE
+from runtimes.train.data.tokenizer import PADDING
 from runtimes.train.errors import BadData
 from runtimes.train.model import ModelSource, new_model
-from runtimes.train.tokenizer import PADDING
 
 EXPORT_FOLDER = "model"
 GENERATION_FILE = "generation_config.json"

@@ -16,12 +16,12 @@ from runtimes.contract import EventKind, EventWriter
 from runtimes.train.checkpoint import find_checkpoint
 from runtimes.train.config import TrainConfig, with_rate
 from runtimes.train.container import Container
+from runtimes.train.data.order import batch_samples, largest_part, rank_part
 from runtimes.train.errors import BadData, Stopped
 from runtimes.train.evaluate import micro_batches
 from runtimes.train.export import export_model
 from runtimes.train.loss import summed_loss
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
-from runtimes.train.order import batch_samples, largest_part, rank_part
 from runtimes.train.parallel import gather_results, print_line, wait_for_results
 from runtimes.train.prepare import find_source, prepare_text, prepare_training
 from runtimes.train.report import report_evaluation, report_sample, report_step

@@ -16,7 +16,8 @@ from runtimes.train.blocks import prepare_blocks, prepare_compiler
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
-from runtimes.train.data import Corpus, encode_documents, open_corpus, read_documents
+from runtimes.train.data.corpus import Corpus, encode_documents, open_corpus, read_documents
+from runtimes.train.data.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
 from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
 from runtimes.train.export import kept_files
 from runtimes.train.loss import install_loss
@@ -26,7 +27,6 @@ from runtimes.train.parallel import Progress, Ranks, gather_results, print_line,
 from runtimes.train.report import report_started
 from runtimes.train.sample import encode_prompt
 from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
-from runtimes.train.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
 from runtimes.train.training import Text, Training
 from runtimes.train.weights import filled_units
 

@@ -11,7 +11,7 @@ from torch import nn
 from runtimes.contract import EventWriter
 from runtimes.train.checkpoint import Checkpointer
 from runtimes.train.config import TrainConfig
-from runtimes.train.data import Corpus
+from runtimes.train.data.corpus import Corpus
 from runtimes.train.model import ModelSource
 from runtimes.train.parallel import Ranks
 from runtimes.train.strategies.base import Strategy

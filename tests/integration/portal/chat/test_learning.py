@@ -15,7 +15,7 @@ from jobs.states import ArtifactState
 from marketplace.accounts.models import Organisation
 from marketplace.portal.chat import datasets
 from marketplace.portal.chat.models import Chat, Dataset, Message
-from runtimes.train.data import read_documents
+from runtimes.train.data.corpus import read_documents
 from tests import stage
 from tests.integration.portal.chat.conftest import ask_and_wait, sign_in
 

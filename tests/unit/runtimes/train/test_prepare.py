@@ -16,10 +16,10 @@ from runtimes.contract import ExitCode, shipped_model_config
 from runtimes.train import prepare
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container, read_container
+from runtimes.train.data.tokenizer import train_tokenizer
 from runtimes.train.errors import BadCheckpoint, BadData, TrainError
 from runtimes.train.model import ModelSource
 from runtimes.train.parallel import Progress
-from runtimes.train.tokenizer import train_tokenizer
 
 CONFIG = TrainConfig(steps=10)
 

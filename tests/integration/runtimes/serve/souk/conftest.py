@@ -81,7 +81,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     import transformers
 
-    from runtimes.train.tokenizer import END_OF_TEXT, PADDING, train_tokenizer
+    from runtimes.train.data.tokenizer import END_OF_TEXT, PADDING, train_tokenizer
 
     folder = tmp_path_factory.mktemp("model")
     text = (

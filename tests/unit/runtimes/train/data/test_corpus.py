@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtimes.train.data import encode_documents, open_corpus, read_documents
+from runtimes.train.data.corpus import encode_documents, open_corpus, read_documents
+from runtimes.train.data.tokenizer import END_OF_TEXT, end_of_text_id, train_tokenizer
 from runtimes.train.errors import BadData
-from runtimes.train.tokenizer import END_OF_TEXT, end_of_text_id, train_tokenizer
 
 
 def test_python_documentation_needs_no_file(tmp_path: Path) -> None:

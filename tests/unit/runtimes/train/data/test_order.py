@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.train.order import batch_samples, largest_part, permute, rank_part
+from runtimes.train.data.order import batch_samples, largest_part, permute, rank_part
 
 
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 5))
