@@ -23,6 +23,10 @@ RUNTIME_FEATURES = (
     "train.activation_checkpointing",
     "train.compile",
     "train.open_learning_rate",
+    "train.open_sequence_length",
+    "train.chat_template",
+    "train.train_on_inputs",
+    "train.packing",
 )
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line

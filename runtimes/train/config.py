@@ -1,10 +1,15 @@
 """The configuration of a training: the keys of a job file's `train` section. Standard library only, no torch.
 
 model               a shipped model (`tiny-llama`), a folder under the inputs, or a Hugging Face hub id, id@revision
-data                `python-docs`, or files under the inputs: one path or a list; .txt, .md, .jsonl; * works
+data                `python-docs`, or files under the inputs: one path or a list; .txt, .md, .jsonl, .parquet, or a
+                    folder of these; * works. Of conversations (data/conversations.py) the answers are learned
+chat_template       a file under the inputs, in Jinja, that writes conversations; null: the model's, or data/chat.jinja
+train_on_inputs     learn the questions of conversations, too
+packing             put several conversations into one sequence; none sees the others
 eval_fraction       part of the tokens kept for evaluation
 vocabulary_size     of the tokenizer trained on the data; null: the model's. Unused where the model has a tokenizer
-sequence_length     tokens a sequence
+sequence_length     tokens a sequence; null: SHIPPED_LENGTH for a shipped model, else OTHER_LENGTH, or what the model
+                    takes at most
 global_batch_size   sequences a step, over all ranks: the same on any number of ranks
 micro_batch_size    sequences a rank computes at once; null: its whole share
 learning_rate       peak, reached after warmup_steps, then cosine down to a tenth; null: NEW_WEIGHTS_RATE for a new
@@ -36,7 +41,10 @@ from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, o
 from runtimes.train.errors import BadConfig
 from runtimes.train.strategies.registry import DEFAULT_STRATEGY, check_strategy
 
+SEQUENCE_LENGTH_MIN = 8
 SEQUENCE_LENGTH_MAX = 1 << 20
+SHIPPED_LENGTH = 128
+OTHER_LENGTH = 1024
 BATCH_SIZE_MAX = 1 << 16
 LOGGED_BATCH_SIZE_MAX = 4096  # its ids must fit into one event line
 STEPS_MAX = 10**9
@@ -57,10 +65,13 @@ class TrainConfig:
     data: tuple[str, ...] = ("python-docs",)
     eval_fraction: float = 0.05
     vocabulary_size: int | None = None
-    sequence_length: int = 128
+    chat_template: str | None = None
+    train_on_inputs: bool = False
+    packing: bool = True
+    sequence_length: int | None = None  # of a training that runs: a number (`settled`)
     global_batch_size: int = 16
     micro_batch_size: int | None = None
-    learning_rate: float | None = None  # of a training that runs: a number (`with_rate`)
+    learning_rate: float | None = None  # of a training that runs: a number (`settled`)
     warmup_steps: int = 20
     weight_decay: float = 0.1
     betas: tuple[float, float] = (0.9, 0.95)
@@ -80,15 +91,22 @@ class TrainConfig:
 
     @property
     def peak_rate(self) -> float:
-        """The learning rate of a training that runs; raises ValueError before `with_rate` has settled it."""
+        """The learning rate of a training that runs; raises ValueError before `settled` has chosen it."""
         if self.learning_rate is None:
             raise ValueError("the learning rate is still open")
         return self.learning_rate
 
     @property
+    def length(self) -> int:
+        """Tokens a sequence of a training that runs; raises ValueError before `settled` has chosen it."""
+        if self.sequence_length is None:
+            raise ValueError("the sequence's length is still open")
+        return self.sequence_length
+
+    @property
     def tokens_per_step(self) -> int:
         """Tokens trained on in one step, over all ranks."""
-        return self.global_batch_size * self.sequence_length
+        return self.global_batch_size * self.length
 
     @property
     def steps_total(self) -> int:
@@ -98,11 +116,15 @@ class TrainConfig:
         return math.ceil((self.tokens or 0) / self.tokens_per_step)
 
 
-def with_rate(config: TrainConfig, *, has_weights: bool) -> TrainConfig:
-    """The same with a learning rate: trained weights are soon spoilt by what suits new ones."""
-    if config.learning_rate is not None:
-        return config
-    return replace(config, learning_rate=FINE_TUNING_RATE if has_weights else NEW_WEIGHTS_RATE)
+def settled(config: TrainConfig, *, has_weights: bool, is_shipped: bool, length_max: int | None) -> TrainConfig:
+    """The same with what was left open, by the model. `length_max`: tokens that it takes, where it says so."""
+    rate, length = config.learning_rate, config.sequence_length
+    if rate is None:  # trained weights are soon spoilt by what suits new ones
+        rate = FINE_TUNING_RATE if has_weights else NEW_WEIGHTS_RATE
+    if length is None:
+        length = SHIPPED_LENGTH if is_shipped else OTHER_LENGTH
+        length = max(SEQUENCE_LENGTH_MIN, min(length, length_max or length))
+    return replace(config, learning_rate=rate, sequence_length=length)
 
 
 def read_config(path: Path) -> TrainConfig:
@@ -185,7 +207,10 @@ CHECKS: dict[str, Check] = {
     "data": _files,
     "eval_fraction": _number(0, 0.5, above=True),
     "vocabulary_size": integer(300, 1_000_000, optional=True),
-    "sequence_length": integer(8, SEQUENCE_LENGTH_MAX),
+    "chat_template": _optional(_text(300)),
+    "train_on_inputs": boolean,
+    "packing": boolean,
+    "sequence_length": integer(SEQUENCE_LENGTH_MIN, SEQUENCE_LENGTH_MAX, optional=True),
     "global_batch_size": integer(1, BATCH_SIZE_MAX),
     "micro_batch_size": integer(1, BATCH_SIZE_MAX, optional=True),
     "learning_rate": _optional(_number(0, 10, above=True)),

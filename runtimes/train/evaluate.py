@@ -6,30 +6,32 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from runtimes.train.data.corpus import Corpus
+from runtimes.train.data.corpus import Corpus, Sequences
 from runtimes.train.data.order import largest_part, rank_part
-from runtimes.train.loss import summed_loss
+from runtimes.train.loss import MicroBatch, summed_loss
 from runtimes.train.parallel import Ranks, sum_over_ranks
 
 EVALUATED_SEQUENCES_MAX = 64
 
 
-def micro_batches(
-    sequences: NDArray[np.int64], *, passes: int, size: int, device: torch.device
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Exactly `passes` pairs of (sequences (b, S + 1), weights (b,)); missing ones are a sequence of weight 0.
+def micro_batches(sequences: Sequences, *, passes: int, size: int, device: torch.device) -> Iterator[MicroBatch]:
+    """Exactly `passes` micro-batches; missing ones are a sequence of weight 0.
 
     Every rank makes the same number of passes, because each pass gathers the shards of all.
     """
+    length = sequences.tokens.shape[1]
     for number in range(passes):
-        part = sequences[number * size : (number + 1) * size]
-        weights = np.ones(len(part), dtype=np.float32)
-        if not len(part):
-            part, weights = np.zeros((1, sequences.shape[1]), dtype=np.int64), np.zeros(1, dtype=np.float32)
-        yield torch.from_numpy(part).to(device), torch.from_numpy(weights).to(device)
+        part = sequences.part(number * size, size)
+        if not len(part.tokens):
+            positions = None if sequences.positions is None else np.arange(length - 1)[None]
+            part = Sequences(np.zeros((1, length), np.int64), np.zeros((1, length - 1), np.float32), positions)
+        yield MicroBatch(
+            torch.from_numpy(part.tokens).to(device),
+            torch.from_numpy(part.weights).to(device),
+            None if part.positions is None else torch.from_numpy(part.positions).to(device),
+        )
 
 
 def evaluate(model: nn.Module, corpus: Corpus, ranks: Ranks, *, micro_batch_size: int | None) -> float:
@@ -42,8 +44,8 @@ def evaluate(model: nn.Module, corpus: Corpus, ranks: Ranks, *, micro_batch_size
     model.eval()
     with torch.no_grad():
         batches = micro_batches(corpus.eval_sequences(mine), passes=-(-most // size), size=size, device=ranks.device)
-        for sequences, weights in batches:
-            total += summed_loss(model, sequences, weights).double().cpu()
+        for batch in batches:
+            total += summed_loss(model, batch).double().cpu()
     model.train()
     summed = sum_over_ranks(ranks, [float(total)])[0]
-    return summed / (count * corpus.sequence_length)
+    return summed / max(1, corpus.eval_targets(np.arange(count, dtype=np.int64)))

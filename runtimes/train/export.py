@@ -17,6 +17,7 @@ from runtimes.train.model import ModelSource, new_model
 
 EXPORT_FOLDER = "model"
 GENERATION_FILE = "generation_config.json"
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
 KEPT_BYTES_MAX = 256 << 20  # of one such file
 # What belongs to a tokenizer, and how text is drawn: a model that came with them leaves with them.
 KEPT_FILES = (
@@ -24,7 +25,7 @@ KEPT_FILES = (
     TOKENIZER_SETTINGS_FILE,
     "special_tokens_map.json",
     "added_tokens.json",
-    "chat_template.jinja",
+    CHAT_TEMPLATE_FILE,
     "chat_template.json",
     "vocab.json",
     "merges.txt",
@@ -34,7 +35,13 @@ KEPT_FILES = (
 
 
 def export_model(
-    weights: Mapping[str, torch.Tensor], source: ModelSource, tokenizer: Tokenizer, *, end_id: int, output_dir: Path
+    weights: Mapping[str, torch.Tensor],
+    source: ModelSource,
+    tokenizer: Tokenizer,
+    *,
+    end_id: int,
+    chat_template: str | None,
+    output_dir: Path,
 ) -> list[str]:
     """Write the whole weights, named as in the plain model, to output_dir/model; returns the files' names there."""
     import transformers
@@ -56,6 +63,8 @@ def export_model(
         ).save_pretrained(folder)
     for path in kept:
         shutil.copyfile(path, folder / path.name)
+    if chat_template is not None:  # goes before whatever the tokenizer's settings say
+        (folder / CHAT_TEMPLATE_FILE).write_text(chat_template, encoding="utf-8")
     return sorted(path.name for path in folder.iterdir())
 
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from runtimes.contract import EventKind, EventWriter
 from runtimes.train.checkpoint import find_checkpoint
-from runtimes.train.config import TrainConfig, with_rate
+from runtimes.train.config import TrainConfig, settled
 from runtimes.train.container import Container
 from runtimes.train.data.order import batch_samples, largest_part, rank_part
 from runtimes.train.errors import BadData, Stopped
@@ -40,7 +40,12 @@ def train(config: TrainConfig, container: Container, events: EventWriter, stop: 
     checkpoint = gather_results(ranks, lambda: find_checkpoint(container) if ranks.is_node_leader else None)
     resume_from = checkpoint[ranks.rank - container.local_rank]
     source = wait_for_results(ranks, lambda _: find_source(config, container, resume_from), "model")[ranks.rank]
-    config = with_rate(config, has_weights=source.has_weights)
+    config = settled(
+        config,
+        has_weights=source.has_weights,
+        is_shipped=source.folder is None,
+        length_max=getattr(source.config, "max_position_embeddings", None),
+    )
     # 3. Tokenizer and data: made once a node, the same on all.
     text = prepare_text(config, container, ranks, source, resume_from)
     # 4. Model and optimizer, as the strategy shares them; then their state, if there is one.
@@ -73,7 +78,7 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
         agreed = strategy.agree(ranks, loss=float(loss) if logs else 0.0, stop=stop.is_set(), save=due)
         seconds, steps = seconds + time.monotonic() - began, steps + 1
         if logs:
-            training.loss = agreed.loss / config.tokens_per_step
+            training.loss = agreed.loss
             report_step(training, float(norm), rate, seconds / steps)
             seconds, steps = 0.0, 0
         training.checkpointer.check()
@@ -91,7 +96,7 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
 
 
 def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """One optimizer step: this rank's summed loss, the gradient's norm over all ranks, the learning rate."""
+    """One optimizer step: this rank's part of the mean loss, the gradient's norm over all ranks, the learning rate."""
     config, strategy, ranks = training.config, training.strategy, training.ranks
     torch.manual_seed((config.seed * 1_000_003 + training.step) * 65_537 + ranks.rank)  # dropout, where a model has it
     ids = batch_samples(
@@ -101,13 +106,14 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     most = largest_part(len(ids), ranks.world_size)
     size = min(config.micro_batch_size or most, most)
     passes = -(-most // size)
-    scale = strategy.scale_loss(ranks, config.tokens_per_step)
+    targets = training.text.corpus.train_targets(ids)
+    scale = strategy.scale_loss(ranks, targets)
     total = torch.zeros((), device=ranks.device)
     sequences = training.text.corpus.train_sequences(mine)
     batches = micro_batches(sequences, passes=passes, size=size, device=ranks.device)
-    for number, (part, weights) in enumerate(batches, 1):
+    for number, batch in enumerate(batches, 1):
         with strategy.accumulate(training.model, is_last=number == passes):
-            loss = summed_loss(training.model, part, weights)
+            loss = summed_loss(training.model, batch)
             (loss * scale).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     rate = learning_rate_at(training.step, config)
@@ -119,7 +125,7 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     if config.log_samples:
         seen = gather_results(ranks, mine.tolist)
         training.events.write(EventKind.SAMPLES, step=training.step + 1, ids=[i for part in seen for i in part])
-    return total, norm, rate
+    return total / targets, norm, rate
 
 
 def accept_gradient(training: Training, norm: torch.Tensor) -> bool:
@@ -166,7 +172,14 @@ def finish(training: Training, container: Container) -> None:
     files = []
     if ranks.is_leader:
         source, text = training.source, training.text
-        files = export_model(weights, source, text.tokenizer, end_id=text.end_id, output_dir=container.output_dir)
+        files = export_model(
+            weights,
+            source,
+            text.tokenizer,
+            end_id=text.end_id,
+            chat_template=text.chat_template,
+            output_dir=container.output_dir,
+        )
     training.events.write(EventKind.EXPORTED, path=str(container.output_dir / "model"), files=files)
     training.events.write(
         EventKind.FINISHED, step=training.step, loss=training.loss, tokens=training.step * config.tokens_per_step

@@ -8,6 +8,7 @@ computed at once, and both are dropped before those of the next.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,34 +34,45 @@ def install_loss(model: nn.Module, *, compiles: bool) -> None:
         if targets is None:
             return plain(*args, **named)
         measure = trained if torch.is_grad_enabled() else _cross_entropy
-        return _loss(untyped, plain, measure, inputs=named["input_ids"], targets=targets, weights=weights)
+        return _loss(untyped, plain, measure, inputs=named, targets=targets, weights=weights)
 
     untyped.forward = forward
 
 
-def summed_loss(model: nn.Module, sequences: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy summed over tokens, shape (). `sequences`: (b, S + 1) ids; `weights`: (b,), 0 for padding."""
-    loss: torch.Tensor = model(input_ids=sequences[:, :-1], targets=sequences[:, 1:], weights=weights)
+@dataclass(frozen=True)
+class MicroBatch:
+    """Samples on a rank's device."""
+
+    sequences: torch.Tensor  # (b, S + 1) ids
+    weights: torch.Tensor  # (b, S), of each target
+    positions: torch.Tensor | None = None  # (b, S): where they begin anew, a token sees nothing of what is before
+
+
+def summed_loss(model: nn.Module, batch: MicroBatch) -> torch.Tensor:
+    """Weighted cross-entropy summed over targets, shape ()."""
+    positions = {} if batch.positions is None else {"position_ids": batch.positions}
+    loss: torch.Tensor = model(
+        input_ids=batch.sequences[:, :-1], targets=batch.sequences[:, 1:], weights=batch.weights, **positions
+    )
     return loss
 
 
 def _loss(
-    model: Any, plain: Any, measure: Measure, *, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+    model: Any, plain: Any, measure: Measure, *, inputs: dict[str, Any], targets: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    by_token = weights.repeat_interleave(targets.shape[1])  # (b * S,)
-    flat = targets.reshape(-1)
+    by_token, flat = weights.reshape(-1), targets.reshape(-1)  # (b * S,)
     if model.base_model is model:  # no way to have the hidden states alone
-        logits = plain(input_ids=inputs, use_cache=False).logits
+        logits = plain(**inputs, use_cache=False).logits
         return measure(logits.flatten(0, 1), flat, by_token)
     prefix = model.base_model_prefix
-    decoded: torch.Tensor = model.base_model(input_ids=inputs, use_cache=False).last_hidden_state
+    decoded: torch.Tensor = model.base_model(**inputs, use_cache=False).last_hidden_state
     hidden = decoded.flatten(0, 1)  # (b * S, H)
 
     def head(states: torch.Tensor) -> torch.Tensor:
         """The model's own way to logits, with whatever scales and caps its class has: its decoder is stood in for."""
         model.__dict__[prefix] = _StandIn(states)
         try:
-            logits: torch.Tensor = plain(input_ids=inputs, use_cache=False).logits
+            logits: torch.Tensor = plain(input_ids=inputs["input_ids"], use_cache=False).logits
         finally:
             del model.__dict__[prefix]
         return logits

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ from runtimes.train.errors import BadData, OutOfMemory
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ATTENTIONS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+MASKED_BY = frozenset({"config", "inputs_embeds", "attention_mask", "past_key_values"})  # as masking_utils names it
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")  # of a configuration with experts
 
 
@@ -82,6 +87,38 @@ def decoder_blocks(model: nn.Module) -> list[nn.Module]:
     if not lists:
         return []
     return list(max(lists, key=lambda blocks: sum(p.numel() for block in blocks for p in block.parameters())))
+
+
+def can_pack(source: ModelSource) -> bool:
+    """Whether the model keeps the conversations of one sequence apart by their positions.
+
+    transformers' attention does; layers that carry a state from token to token do not.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    try:
+        kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(source.config)]
+    except KeyError:
+        return False
+    layers = set(getattr(source.config.get_text_config(), "layer_types", None) or ATTENTIONS)
+    return (
+        "position_ids" in inspect.signature(kind.forward).parameters
+        and not getattr(kind, "_is_stateful", False)
+        and layers <= ATTENTIONS
+        and _masks_by_positions(inspect.getsource(sys.modules[kind.__module__]))
+    )
+
+
+def _masks_by_positions(source: str) -> bool:
+    """Whether every mask that a model's module makes is given the positions: some take them and mask without."""
+    given: list[set[object]] = []  # the names in each call, and in each table, where some gather what masks take
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            given.append({keyword.arg for keyword in node.keywords})
+        elif isinstance(node, ast.Dict):
+            given.append({key.value for key in node.keys if isinstance(key, ast.Constant)})
+    masks = [names for names in given if names >= MASKED_BY]
+    return bool(masks) and all("position_ids" in names for names in masks)
 
 
 def count_parameters(model: nn.Module) -> int:

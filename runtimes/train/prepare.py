@@ -16,12 +16,15 @@ from runtimes.train.blocks import prepare_blocks, prepare_compiler
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
-from runtimes.train.data.corpus import Corpus, encode_documents, open_corpus, read_documents
+from runtimes.train.data.conversations import is_text, open_conversations, text_of
+from runtimes.train.data.corpus import Corpus, open_corpus
+from runtimes.train.data.documents import Record, Run, find_runs, read_records
+from runtimes.train.data.encode import Encoded, Told, encode_conversations, encode_texts
 from runtimes.train.data.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
 from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
 from runtimes.train.export import kept_files
 from runtimes.train.loss import install_loss
-from runtimes.train.model import ModelSource, build_model, count_parameters, find_model, flops_per_token
+from runtimes.train.model import ModelSource, build_model, can_pack, count_parameters, find_model, flops_per_token
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Progress, Ranks, gather_results, print_line, wait_for_results
 from runtimes.train.report import report_started
@@ -31,6 +34,7 @@ from runtimes.train.training import Text, Training
 from runtimes.train.weights import filled_units
 
 TOKENS_FILE = "cache/tokens.int32"  # below the working directory
+MARKS_FILE = "cache/marks.uint8"
 
 
 def find_source(config: TrainConfig, container: Container, resume_from: Path | None) -> ModelSource:
@@ -57,7 +61,8 @@ def prepare_text(
         end_id = fit_model(config, source, tokenizer)
         if config.sample_every >= 0:
             encode_prompt(tokenizer, config.sample_prompt)  # else the last thing that a training does would fail it
-        return Text(tokenizer, end_id, prepare_corpus(config, container, ranks, tokenizer, end_id))
+        corpus, template = prepare_corpus(config, container, ranks, source, tokenizer=tokenizer, end_id=end_id)
+        return Text(tokenizer, end_id, corpus, template)
     except BadData as error:
         if resume_from is None or _own_tokenizer(source) is not None:
             raise
@@ -88,14 +93,19 @@ def prepare_tokenizer(
                 raise BadCheckpoint(f"checkpoint {resume_from.name} has a tokenizer that no training makes")
         if known is None:
             progress.text = "training a tokenizer"
-            known = train_tokenizer(read_documents(config.data, container.input_dir, config.seed), size)
+            runs = find_runs(config.data, container.input_dir, config.seed)
+            known = train_tokenizer((text_of(record) for record in read_records(runs)), size)
         return str(known.to_str())
 
     return Tokenizer.from_str(wait_for_results(ranks, find_or_train, "tokenizer")[0])
 
 
 def _own_tokenizer(source: ModelSource) -> Tokenizer | None:
-    return load_tokenizer(source.folder) if source.folder else None
+    found = load_tokenizer(source.folder) if source.folder else None
+    if found is not None:  # some are kept with settings that cut or fill each text
+        found.no_truncation()
+        found.no_padding()
+    return found
 
 
 def fit_model(config: TrainConfig, source: ModelSource, tokenizer: Tokenizer) -> int:
@@ -108,29 +118,82 @@ def fit_model(config: TrainConfig, source: ModelSource, tokenizer: Tokenizer) ->
         source.config.pad_token_id = tokenizer.token_to_id(PADDING)
     if vocabulary > source.config.vocab_size:
         raise BadData(f"the tokenizer has {vocabulary} tokens, the model {source.config.vocab_size}")
-    longest = getattr(source.config, "max_position_embeddings", None) or config.sequence_length
-    if config.sequence_length > longest:
-        raise BadConfig([f"sequence_length {config.sequence_length} is longer than the model's {longest} positions"])
+    longest = getattr(source.config, "max_position_embeddings", None) or config.length
+    if config.length > longest:
+        raise BadConfig([f"sequence_length {config.length} is longer than the model's {longest} positions"])
     return end_id
 
 
 def prepare_corpus(
-    config: TrainConfig, container: Container, ranks: Ranks, tokenizer: Tokenizer, end_id: int
-) -> Corpus:
-    """The data as tokens: encoded by each node's leader, mapped by all, and checked to be the same on every node."""
-    path = container.work_dir / TOKENS_FILE
+    config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, *, tokenizer: Tokenizer, end_id: int
+) -> tuple[Corpus, str | None]:
+    """The data as tokens: encoded by each node's leader, mapped by all, and checked to be the same on every node.
 
-    def encode(progress: Progress) -> str | None:
+    With it the chat template by which conversations were written, where it did not come with the model.
+    """
+    path, marks_path = container.work_dir / TOKENS_FILE, container.work_dir / MARKS_FILE
+    packs = config.packing and can_pack(source)
+
+    def encode(progress: Progress) -> tuple[Encoded, str | None] | None:
         if not ranks.is_node_leader:
             return None
-        progress.text = "reading documents"
-        documents = read_documents(config.data, container.input_dir, config.seed)
-        return encode_documents(documents, tokenizer, end_id, path, tell=lambda text: setattr(progress, "text", text))
+        progress.text = "looking through the files"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        runs = find_runs(config.data, container.input_dir, config.seed)
+        told = Told(runs, lambda text: setattr(progress, "text", text))
+        if is_text(_first_record(runs, config.data)):
+            return encode_texts(read_records(runs), tokenizer, end_id, path, told), None
+        conversations = open_conversations(
+            tokenizer,
+            source.folder,
+            end_id=end_id,
+            template_path=_template_path(config, container),
+            learns_inputs=config.train_on_inputs,
+        )
+        encoded = encode_conversations(
+            read_records(runs),
+            tokenizer,
+            conversations,
+            end_id=end_id,
+            path=path,
+            marks_path=marks_path,
+            sequence_length=config.length,
+            packs=packs,
+            told=told,
+        )
+        return encoded, conversations.kept_template
 
-    digests = {digest for digest in wait_for_results(ranks, encode, "data") if digest is not None}
-    if len(digests) != 1:
+    found = [each for each in wait_for_results(ranks, encode, "data") if each is not None]
+    if len(set(found)) != 1:
         raise BadData("the nodes were given different data")
-    return open_corpus(path, digests.pop(), sequence_length=config.sequence_length, eval_fraction=config.eval_fraction)
+    encoded, template = found[0]
+    if encoded.is_rows:
+        print_line(
+            ranks,
+            f"conversations fill {encoded.filled:.0%} of their sequences; {encoded.cut:,} were longer than one and "
+            f"were cut, {encoded.left_out:,} had no answer left to learn",
+        )
+    corpus = open_corpus(
+        path, marks_path, encoded, sequence_length=config.length, eval_fraction=config.eval_fraction, packs=packs
+    )
+    return corpus, template
+
+
+def _first_record(runs: list[Run], names: tuple[str, ...]) -> Record:
+    for record in read_records(runs):
+        if not is_text(record) or text_of(record).strip():
+            return record
+    raise BadData(f"the data holds no text: {', '.join(names)}")
+
+
+def _template_path(config: TrainConfig, container: Container) -> Path | None:
+    """Raises BadConfig for a path that leads out of the inputs."""
+    if config.chat_template is None:
+        return None
+    path = (container.input_dir / config.chat_template).resolve()
+    if not path.is_relative_to(container.input_dir.resolve()):
+        raise BadConfig(["chat_template must be a path below the job's files"])
+    return path
 
 
 def prepare_training(
@@ -147,7 +210,7 @@ def prepare_training(
     """Build the model, wrap it as the strategy requires, report the start, and load the checkpoint if there is one."""
     dtype = choose_dtype(config.dtype, ranks.device)
     model = build_model(source)
-    parameters, flops = count_parameters(model), flops_per_token(model, config.sequence_length)
+    parameters, flops = count_parameters(model), flops_per_token(model, config.length)
     compiles = config.compile and prepare_compiler(ranks.device, container.work_dir)
     if config.compile and not compiles:
         print_line(

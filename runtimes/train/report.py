@@ -76,7 +76,7 @@ def report_sample(training: Training) -> None:
         training.ranks,
         prompt=config.sample_prompt,
         end_id=training.text.end_id,
-        context=config.sequence_length,
+        context=config.length,
         seed=config.seed + training.step,
     )
     training.events.write(EventKind.SAMPLED, step=training.step, prompt=config.sample_prompt, text=text)

@@ -19,11 +19,15 @@ from runtimes.train.strategies.base import Strategy
 
 @dataclass(frozen=True)
 class Text:
-    """The data as the model sees it; `end_id` follows each document."""
+    """The data as the model sees it; `end_id` follows each document.
+
+    `chat_template`: what conversations were written by, where it did not come with the model.
+    """
 
     tokenizer: Tokenizer
     end_id: int
     corpus: Corpus
+    chat_template: str | None = None
 
 
 @dataclass

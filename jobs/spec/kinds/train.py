@@ -21,8 +21,7 @@ from runtimes.contract import shipped_model_config, shipped_models
 STEPS_MAX = 10**9
 BATCH_MAX = 1 << 16
 SEQUENCE_MAX = 1 << 20
-NEW_WEIGHTS_RATE = 3e-3
-
+OF_SHIPPED_MODELS = {"learning_rate": 3e-3, "sequence_length": 128}
 
 Text = Annotated[str, Field(min_length=1, max_length=300)]
 
@@ -34,11 +33,16 @@ class TrainSection(Section):
     data: Annotated[list[Text], BeforeValidator(listed), Field(min_length=1, max_length=FILES_MAX)] = Field(
         ["python-docs"], description="python-docs, a path under files, or a list of paths"
     )
+    chat_template: Text | None = Field(None, description="a path under files, or null for the model's own template")
+    train_on_inputs: bool = Field(False, description="true or false")
+    packing: bool = Field(True, description="true or false")
     eval_fraction: Number = Field(0.05, gt=0, le=0.5, description="a number above 0 and at most 0.5")
     vocabulary_size: int | None = Field(
         None, ge=300, le=1_000_000, description="a whole number from 300 to 1000000, or null for the model's"
     )
-    sequence_length: int = Field(128, ge=8, le=SEQUENCE_MAX, description=f"a whole number from 8 to {SEQUENCE_MAX}")
+    sequence_length: int | None = Field(
+        None, ge=8, le=SEQUENCE_MAX, description=f"a whole number from 8 to {SEQUENCE_MAX}, or null for the model's"
+    )
     global_batch_size: int = Field(16, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}")
     micro_batch_size: int | None = Field(
         None, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}, or null"
@@ -67,17 +71,23 @@ class TrainSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _rate_of_new_weights(cls, data: Any) -> Any:
-        """A shipped model has no weights: specs from before the rate could be left open keep their hash."""
-        if isinstance(data, dict) and data.get("learning_rate") is None:
-            model = data.get("model", cls.model_fields["model"].default)
-            if isinstance(model, str) and model in shipped_models():
-                return {**data, "learning_rate": NEW_WEIGHTS_RATE}
-        return data
+    def _choices_for_a_shipped_model(cls, data: Any) -> Any:
+        """What is left open for other models: specs from before it could be keep their hash."""
+        if not isinstance(data, dict):
+            return data
+        model = data.get("model", cls.model_fields["model"].default)
+        if not isinstance(model, str) or model not in shipped_models():
+            return data
+        return data | {key: value for key, value in OF_SHIPPED_MODELS.items() if data.get(key) is None}
 
 
 # That the first runtimes did not have, or whose default was another.
-LATER_FIELDS = ("strategy", "activation_checkpointing", "compile", "learning_rate")
+LATER_FIELDS = (
+    *("strategy", "activation_checkpointing", "compile"),
+    *("learning_rate", "sequence_length", "chat_template", "train_on_inputs", "packing"),
+)
+# Numbers that may be left open; a runtime from before that would call them missing.
+OPEN_FIELDS = ("learning_rate", "sequence_length")
 
 
 class TrainSpec(SpecKind):
@@ -135,16 +145,17 @@ class TrainSpec(SpecKind):
         if train is None:
             return own
         used = {key: getattr(train, key) for key in LATER_FIELDS if not _is_default(key, getattr(train, key))}
-        names = {value if key == "strategy" else key for key, value in used.items() if key != "learning_rate"}
-        if train.learning_rate is None:
-            names.add("open_learning_rate")
+        names = {value if key == "strategy" else key for key, value in used.items() if key not in OPEN_FIELDS}
+        names |= {f"open_{key}" for key in OPEN_FIELDS if getattr(train, key) is None}
         return own | {f"train.{name}" for name in names}
 
     def steps(self, spec: Spec) -> int | None:
-        """Tokens are rounded up to whole steps, as the runtime does."""
+        """Tokens are rounded up to whole steps, as the runtime does. None where a sequence's length is the model's."""
         train = train_of(spec)
         if spec.work is None or spec.work.steps is not None or spec.work.tokens is None or train is None:
             return super().steps(spec)
+        if train.sequence_length is None:
+            return None
         return -(-spec.work.tokens // (train.global_batch_size * train.sequence_length))
 
     def flops(self, spec: Spec) -> float | None:
@@ -152,7 +163,7 @@ class TrainSpec(SpecKind):
         train, tokens = train_of(spec), training_tokens(spec)
         if train is None or tokens is None:
             return super().flops(spec)
-        if train.model not in shipped_models():
+        if train.model not in shipped_models() or train.sequence_length is None:
             return None
         config = shipped_model_config(train.model)
         if train.vocabulary_size is not None:
@@ -170,9 +181,9 @@ def train_of(spec: Spec) -> TrainSection | None:
 
 
 def training_tokens(spec: Spec) -> int | None:
-    """Tokens that the built-in runtime trains on: whole steps of `global_batch_size` sequences."""
+    """Tokens that the built-in runtime trains on: whole steps of `global_batch_size` sequences. None: unknown here."""
     train, steps = train_of(spec), TrainSpec().steps(spec)
-    if steps is None or train is None:
+    if steps is None or train is None or train.sequence_length is None:
         return None
     return steps * train.global_batch_size * train.sequence_length
 

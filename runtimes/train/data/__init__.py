@@ -1,6 +1,10 @@
 """The data of a training: from files to the samples of each step.
 
-tokenizer.py   the tokenizer: trained on the data, or loaded
-corpus.py      documents, tokens, sequences
-order.py       which samples a step takes
+documents.py      the files: texts, lines, tables; one record at a time
+conversations.py  records as text, and which parts of it are learned
+chat.jinja        how a conversation is written where a model brings no template
+tokenizer.py      the tokenizer: trained on the data, or loaded
+encode.py         records as tokens on disk: a stream of texts, or rows of packed conversations
+corpus.py         samples by number
+order.py          which samples a step takes
 """

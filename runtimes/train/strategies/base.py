@@ -63,12 +63,12 @@ class Strategy(ABC):
         float32; the optimizer is made over them.
         """
 
-    def scale_loss(self, ranks: Ranks, tokens_per_step: int) -> float:
-        """The factor of a rank's summed loss that makes the final gradient the mean over the global batch's tokens.
+    def scale_loss(self, ranks: Ranks, targets: int) -> float:
+        """The factor of a rank's summed loss that makes the final gradient the mean over the global batch's `targets`.
 
         By default gradients are averaged over the ranks, which divides by their number: the factor undoes that.
         """
-        return ranks.world_size / tokens_per_step
+        return ranks.world_size / max(1, targets)
 
     def accumulate(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
         """What one micro-batch's forward and backward pass run in; `is_last`: after it the gradient must be final."""

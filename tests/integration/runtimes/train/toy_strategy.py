@@ -27,9 +27,9 @@ class Toy(Strategy):
         *_, model = units
         return model.to(ranks.device)
 
-    def scale_loss(self, ranks: Ranks, tokens_per_step: int) -> float:
+    def scale_loss(self, ranks: Ranks, targets: int) -> float:
         """Gradients are summed, not averaged."""
-        return 1 / tokens_per_step
+        return 1 / targets
 
     def clip_gradients(self, model: nn.Module, norm_max: float) -> torch.Tensor:
         """Sum over the ranks, then clip."""

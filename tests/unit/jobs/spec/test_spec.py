@@ -31,7 +31,15 @@ from jobs.spec.model import GPUS_MAX, RETRY_REASONS, JobFields
 from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
 from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
-from runtimes.train.config import FINE_TUNING_RATE, NEW_WEIGHTS_RATE, TrainConfig, parse_config, with_rate
+from runtimes.train.config import (
+    FINE_TUNING_RATE,
+    NEW_WEIGHTS_RATE,
+    OTHER_LENGTH,
+    SHIPPED_LENGTH,
+    TrainConfig,
+    parse_config,
+    settled,
+)
 from runtimes.train.strategies.registry import STRATEGIES
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
@@ -148,17 +156,24 @@ def test_later_fields_change_nothing_where_they_are_not_used_and_need_a_runtime_
     assert needed == {"train.activation_checkpointing", "train.compile"} <= set(RUNTIME_FEATURES)
 
 
-def test_rate_that_is_left_open_is_the_one_of_before_for_a_new_model_and_the_runtimes_choice_for_others() -> None:
-    new = parse(FULL.replace("learning_rate: 3e-4, ", ""))
-    assert canonical(new)["train"]["learning_rate"] == NEW_WEIGHTS_RATE
-    assert "train.open_learning_rate" not in kind_of(new).runtime_features(new)
-    other = parse(FULL.replace("learning_rate: 3e-4, ", "model: org/name, "))
-    assert "learning_rate" not in canonical(other)["train"]
+def test_what_is_left_open_is_as_before_for_a_new_model_and_the_runtimes_choice_for_others() -> None:
+    text = FULL.replace("learning_rate: 3e-4, ", "")
+    assert "sequence_length" not in text
+    assert "learning_rate" not in text
+    new = parse(text)
+    said = canonical(new)["train"]
+    assert (said["learning_rate"], said["sequence_length"]) == (NEW_WEIGHTS_RATE, SHIPPED_LENGTH)
+    assert not kind_of(new).runtime_features(new)
+    other = parse(text.replace("train: {", "train: {model: org/name, "))
+    assert not {"learning_rate", "sequence_length"} & canonical(other)["train"].keys()
     assert from_wire(canonical(other)) == other
-    assert kind_of(other).runtime_features(other) == {"train.open_learning_rate"} <= set(RUNTIME_FEATURES)
+    needed = kind_of(other).runtime_features(other)
+    assert needed == {"train.open_learning_rate", "train.open_sequence_length"} <= set(RUNTIME_FEATURES)
     config = parse_config(kind_of(other).config(other))
-    assert with_rate(config, has_weights=True).learning_rate == FINE_TUNING_RATE
-    assert with_rate(config, has_weights=False).learning_rate == NEW_WEIGHTS_RATE
+    of_old = settled(config, has_weights=True, is_shipped=False, length_max=None)
+    assert (of_old.learning_rate, of_old.sequence_length) == (FINE_TUNING_RATE, OTHER_LENGTH)
+    of_new = settled(config, has_weights=False, is_shipped=False, length_max=512)
+    assert (of_new.learning_rate, of_new.sequence_length) == (NEW_WEIGHTS_RATE, 512)
 
 
 def test_unknown_strategy_is_refused_with_the_known_ones() -> None:
@@ -182,6 +197,7 @@ def test_train_section_has_the_runtimes_keys_and_defaults() -> None:
     [
         "eval_fraction: 0.5", "eval_fraction: 0.51", "eval_fraction: 0", "vocabulary_size: 299", "sequence_length: 7",
         "global_batch_size: 65536", "global_batch_size: 65537", "learning_rate: 10", "learning_rate: 10.1",
+        "chat_template: ''", "chat_template: a.jinja", "packing: 1", "packing: false", "train_on_inputs: true",
         "weight_decay: 11", "gradient_clip: 0", "seed: 9223372036854775807", "seed: 9223372036854775808",
         "sample_every: -1", "sample_every: -2", "log_every: 0", "betas: [0.9, 0.99999]", "betas: [0.9, 0.999999]",
         "warmup_steps: 0", "evaluate_every: 1.5", "sample_prompt: ''", "model: ''", "data: ['']",

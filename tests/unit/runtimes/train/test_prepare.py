@@ -21,7 +21,7 @@ from runtimes.train.errors import BadCheckpoint, BadData, TrainError
 from runtimes.train.model import ModelSource
 from runtimes.train.parallel import Progress
 
-CONFIG = TrainConfig(steps=10)
+CONFIG = TrainConfig(steps=10, sequence_length=128)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_tokenizer_that_swallows_the_text_is_the_checkpoints(
 ) -> None:
     """Merges may make one token of a whole text: too few tokens then are not the customer's data."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise BadData("the data has 2 tokens, too few for 2 sequences of 128")
 
     monkeypatch.setattr(prepare, "prepare_corpus", fail)

@@ -1,0 +1,204 @@
+"""Records as text, with what a model learns of it: of a conversation the answers, of a text all.
+
+    {"text": ...}                                      a text
+    {"messages": [{"role": ..., "content": ...}, ...]} a conversation; {"conversations": [{"from", "value"}]} too
+    {"prompt": ..., "completion": ...}                 two texts, or two lists of messages
+    {"instruction": ..., "input": ..., "output": ...}  a question and its answer; `input` may be missing
+
+A conversation is written by the chat template that came with the model, by the customer's, or by chat.jinja. Which part
+of that text is an answer is found by writing the conversation up to it: with the mark that an answer begins, and with
+the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import Tokenizer
+
+from runtimes.contract import TOKENIZER_FILE
+from runtimes.train.data.documents import Record
+from runtimes.train.errors import BadConfig, BadData
+
+OWN_TEMPLATE: Final = Path(__file__).parent / "chat.jinja"
+TEMPLATE_BYTES_MAX: Final = 1 << 20
+MESSAGES_MAX: Final = 2000  # of one conversation: each answer is written twice
+ANSWERS: Final = "assistant"
+ROLES: Final = {"human": "user", "gpt": ANSWERS, "model": ANSWERS, "bot": ANSWERS, "observation": "tool"}
+KINDS: Final = '"text", "messages", "conversations", "prompt" and "completion", or "instruction" and "output"'
+
+Span = tuple[int, int]  # characters, from and up to
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text, and the parts of it that a model learns to write."""
+
+    text: str
+    learned: tuple[Span, ...]
+
+
+def is_text(record: Record) -> bool:
+    """Whether it is a text to be learned whole; raises BadData for a record of no known kind."""
+    value = record.value
+    if isinstance(value, str):
+        return True
+    if isinstance(value.get("messages", value.get("conversations")), list) or {"prompt", "completion"} <= value.keys():
+        return False
+    if isinstance(value.get("text"), str):
+        return True
+    if {"instruction", "output"} <= value.keys():
+        return False
+    raise BadData(f"{record} has none of {KINDS}")
+
+
+def text_of(record: Record) -> str:
+    """All that it says, for a tokenizer that learns from it; raises BadData."""
+    if is_text(record):
+        return record.value if isinstance(record.value, str) else str(record.value["text"])
+    return "\n".join(str(message["content"]) for part in _parts(record) for message in part)
+
+
+class Conversations:
+    """Writes conversations by a chat template."""
+
+    def __init__(self, tokenizer: Any, template: str, *, is_own: bool, learns_inputs: bool) -> None:
+        """`tokenizer`: of transformers. `is_own`: the template did not come with the model, so it leaves with it."""
+        self._tokenizer, self._template, self._learns_inputs = tokenizer, template, learns_inputs
+        self.kept_template = template if is_own else None
+
+    def write(self, record: Record) -> Example:
+        """The conversation as text; raises BadData that names the line."""
+        parts = _parts(record)
+        if isinstance(record.value, dict) and isinstance(record.value.get("prompt"), str):
+            prompt, completion = (str(part[0]["content"]) for part in parts)
+            text = prompt + completion + str(self._tokenizer.eos_token or "")
+            return Example(text, ((0 if self._learns_inputs else len(prompt), len(text)),))
+        messages, tools = [message for part in parts for message in part], self._tools(record)
+        whole = self._text(record, messages, tools)
+        if self._learns_inputs:
+            return Example(whole, ((0, len(whole)),))
+        first = len(parts[0]) if len(parts) > 1 else 0  # a prompt's own answers are not learned
+        spans = tuple(self._spans(record, messages, tools, whole, first))
+        if not spans:
+            raise BadData(
+                f"{record}: no answer of role {ANSWERS!r} is found in what the chat template writes of the conversation"
+            )
+        return Example(whole, spans)
+
+    def _spans(self, record: Record, messages: list[Message], tools: Any, whole: str, first: int) -> Iterator[Span]:
+        """Where the answers stand in `whole`. One that the template writes in another way there than at a
+        conversation's end, as some drop what a model thought before, is not learned.
+        """
+        for number, message in enumerate(messages):
+            if message["role"] != ANSWERS or number < max(first, 1):
+                continue
+            before = self._text(record, messages[:number], tools, begins_answer=True)
+            after = whole if number == len(messages) - 1 else self._text(record, messages[: number + 1], tools)
+            if whole.startswith(before) and whole.startswith(after) and len(after) > len(before):
+                yield len(before), len(after)
+
+    def _text(self, record: Record, messages: list[Message], tools: Any, *, begins_answer: bool = False) -> str:
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    messages,
+                    tools=tools,
+                    chat_template=self._template,
+                    tokenize=False,
+                    add_generation_prompt=begins_answer,
+                )
+            )
+        except Exception as error:  # a template raises what it likes
+            raise BadData(f"{record}: the chat template refuses the conversation: {error!s:.200}") from error
+
+    @staticmethod
+    def _tools(record: Record) -> Any:
+        tools = record.value.get("tools") if isinstance(record.value, dict) else None
+        if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+            raise BadData(f'{record}: "tools" must be a list of objects')
+        return tools or None
+
+
+def open_conversations(
+    tokenizer: Tokenizer, folder: Path | None, *, end_id: int, template_path: Path | None, learns_inputs: bool
+) -> Conversations:
+    """By the template in `template_path`, else the one in the model's folder, else chat.jinja. Raises BadData."""
+    import transformers
+
+    hugging_face: Any = transformers  # partly untyped
+    end = tokenizer.id_to_token(end_id)
+    whole: Any = None
+    if folder is not None and (folder / TOKENIZER_FILE).is_file():
+        try:
+            whole = hugging_face.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        except Exception as error:  # there is nothing that a stranger's settings do not raise
+            raise BadData(f"the model's tokenizer cannot be loaded: {error!s:.200}") from error
+    if whole is None or whole.eos_token is None:
+        template = whole.chat_template if whole is not None else None
+        whole = hugging_face.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=end, eos_token=end)
+        whole.chat_template = template
+    came = whole.chat_template
+    if isinstance(came, dict):  # of several by name
+        came = came.get("default")
+    template = _read_template(template_path) if template_path is not None else came or OWN_TEMPLATE.read_text("utf-8")
+    return Conversations(whole, template, is_own=template != came, learns_inputs=learns_inputs)
+
+
+def _read_template(path: Path) -> str:
+    try:
+        if path.stat().st_size > TEMPLATE_BYTES_MAX:
+            raise ValueError(f"it has more than {TEMPLATE_BYTES_MAX >> 20} MiB")
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise BadConfig([f"chat_template {path.name} cannot be read: {error}"]) from error
+
+
+def _parts(record: Record) -> list[list[Message]]:
+    """The messages: of a whole conversation one list, of a prompt and its completion two. Raises BadData."""
+    value: dict[str, Any] = record.value if isinstance(record.value, dict) else {}
+    if isinstance(found := value.get("messages", value.get("conversations")), list):
+        parts = [_messages(record, found)]
+    elif {"prompt", "completion"} <= value.keys():
+        parts = [_side(record, value["prompt"], "user"), _side(record, value["completion"], ANSWERS)]
+        if isinstance(value["prompt"], str) != isinstance(value["completion"], str):
+            raise BadData(f"{record}: prompt and completion must both be texts, or both lists of messages")
+    else:
+        asked = [str(value[key]) for key in ("instruction", "input") if value.get(key)]
+        parts = [_side(record, "\n\n".join(asked), "user") + _side(record, value["output"], ANSWERS)]
+    return parts
+
+
+def _side(record: Record, value: object, role: str) -> list[Message]:
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if isinstance(value, list):
+        return _messages(record, value)
+    raise BadData(f"{record}: a prompt, completion or output must be a text or a list of messages")
+
+
+def _messages(record: Record, found: list[Any]) -> list[Message]:
+    if not 1 <= len(found) <= MESSAGES_MAX:
+        raise BadData(f"{record} has {len(found)} messages, from 1 to {MESSAGES_MAX} are possible")
+    return [_message(record, each) for each in found]
+
+
+def _message(record: Record, value: Any) -> Message:
+    """One as templates know them; what else it holds (tool calls, what a model thought) stays."""
+    if not isinstance(value, dict):
+        raise BadData(f"{record}: a message must be an object with role and content")
+    message = {key: each for key, each in value.items() if key not in {"from", "value"} and each is not None}
+    role, content = value.get("role", value.get("from")), value.get("content", value.get("value"))
+    if isinstance(content, list) and all(
+        isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
+    ):
+        content = "".join(part["text"] for part in content)  # as interfaces that know images write a text
+    if content is None and message.get("tool_calls"):
+        content = ""
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise BadData(f"{record}: a message must have a role and a content that are texts")
+    return {**message, "role": ROLES.get(role, role), "content": content}
