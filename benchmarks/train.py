@@ -1,0 +1,85 @@
+"""Tokens a second of a training on processors, two ranks, beside other trainers: the same model, batch and tokens.
+
+Six million parameters (Llama's architecture), 16 sequences of 256 tokens a step in micro-batches of 4, in float32, one
+thread a rank. Each case runs under torchrun in processes of its own, in turns; the figure is the median of the rounds'
+ratios. DeepSpeed where it is installed.
+
+    python -m benchmarks.train [--rounds 3] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.record import publish
+from benchmarks.setups.training_steps import measure
+
+RANKS = 2
+SHAPE = "6m"
+LIMIT_SECONDS = 600
+OURS: dict[str, dict[str, Any]] = {
+    "ours, ddp": {"strategy": "ddp"},
+    "ours, fsdp2": {"strategy": "fsdp2"},
+    "ours, fsdp2, compile": {"strategy": "fsdp2", "compile": True},
+}
+OTHERS = ("accelerate", "bare FSDP2", "DeepSpeed")
+
+
+def main() -> None:
+    """Every case in turns; `--case` measures one, as a rank of torchrun."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments, _ = parser.parse_known_args()
+    if arguments.case:
+        figures = measure(SHAPE, arguments.case, OURS.get(arguments.case, {}))
+        if os.environ["RANK"] == "0":
+            print(json.dumps(figures), flush=True)
+        os._exit(0)  # a thread of gloo may abort an interpreter that shuts down
+    names = [*OURS, *(name for name in OTHERS if name != "DeepSpeed" or importlib.util.find_spec("deepspeed"))]
+    speeds: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(arguments.rounds):
+        for name in names:
+            speeds[name].append(run_case(name))
+            print(name, speeds[name][-1], file=sys.stderr, flush=True)
+    fastest = [max(each) for each in zip(*(speeds[name] for name in names if name in OTHERS), strict=True)]
+    ours = [max(each) for each in zip(*(speeds[name] for name in OURS), strict=True)]
+    ratios = [mine / theirs for mine, theirs in zip(ours, fastest, strict=True)]
+    publish(
+        "train",
+        {
+            "ranks": RANKS,
+            "rounds": arguments.rounds,
+            "tokens_per_second": {name: round(statistics.median(each)) for name, each in speeds.items()},
+            "fastest_of_ours_over_fastest_of_others": round(statistics.median(ratios), 3),
+            "range": [round(min(ratios), 3), round(max(ratios), 3)],
+        },
+    )
+
+
+def run_case(name: str) -> float:
+    """Tokens a second of one case, by new processes."""
+    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
+    done = subprocess.run(
+        [*launched, "-m", "benchmarks.train", "--case", name],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return float(json.loads(lines[-1])["tokens_per_second"])
+
+
+if __name__ == "__main__":
+    main()
