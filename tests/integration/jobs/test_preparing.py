@@ -152,8 +152,9 @@ def test_a_customer_who_cancels_pays_for_what_was_prepared(prepares: tuple[Job, 
 
 
 def test_of_a_gang_the_first_nodes_word_is_shown(alice: Organisation) -> None:
+    owner = stage.organisation("bob")
     for name in ("one", "two"):
-        stage.node(name, fabric="lab")
+        stage.node(name, fabric="rack", provider=owner)
     job = stage.submit(alice, stage.spec_of(resources={"gpus": 2, "kind": "any", "nodes": 2}))
     leases = stage.place(job)
     assert len(leases) == 2
