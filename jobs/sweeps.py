@@ -220,7 +220,7 @@ def _end_still() -> int:
     running = Lease.objects.live().filter(reported_state=AttemptState.RUNNING, stop_reason="")
     preparing = running.filter(attempt__job__progress__has_key="preparing").select_related("attempt__job")
     count = 0
-    for lease in preparing.iterator(SWEEP_ROWS_MAX):
+    for lease in list(preparing.iterator(SWEEP_ROWS_MAX)):
         with log_failures("A lease that prepares could not be looked at.", lease_id=str(lease.pk)):
             count += is_still(lease) and reports.lose_still(lease.pk)
     return count

@@ -26,7 +26,7 @@ from jobs.leases import leasing
 from jobs.leases.fencing import has_fence
 from jobs.models import Attempt, Job, Lease
 from jobs.running import causes
-from jobs.running.preparing import PREPARE_SECONDS_MAX, is_still
+from jobs.running.preparing import PREPARE_SECONDS_MAX, PREPARING_SECONDS_MAX, is_still
 from jobs.running.streams import DRAIN_SECONDS_MAX
 from jobs.states import JOB_ON_NODES, LEASE_LIVE, LeaseState
 from marketplace.foundation import clock
@@ -113,8 +113,9 @@ def lose_still(lease_id: UUID) -> bool:
         lifecycle.lock(Lease.objects.get(pk=lease_id).attempt.job_id)
         if not is_still(Lease.objects.select_related("attempt__job").get(pk=lease_id)):
             return False
-        minutes = PREPARE_SECONDS_MAX // 60
-        lose(lease_id, Reason.NEVER_STARTED, f"Nothing has moved for {minutes} minutes before the first step.")
+        minutes, hours = PREPARE_SECONDS_MAX // 60, PREPARING_SECONDS_MAX // 3600
+        message = f"Before the first step nothing moved for {minutes} minutes, or it took longer than {hours} hours."
+        lose(lease_id, Reason.NEVER_STARTED, message)
         return True
 
 

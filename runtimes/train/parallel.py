@@ -37,7 +37,8 @@ class Progress:
     """How far a long work is. Whoever does the work sets these; other threads read them.
 
     `text`: in words, for the log: `5,000 documents`. `done` of `total`: whole numbers of `unit` (`bytes`, `documents`:
-    one lower-case word). Where `done` is set, the work counts as moving only while it changes.
+    one lower-case word). While `done` is set, only its changes are reported as moves: set it every few minutes, and
+    back to None for work whose amount is unknown.
     """
 
     text: str = ""
@@ -137,8 +138,8 @@ def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> 
     """As `gather_results`, for work that takes some ranks minutes or hours: the others wait for as long as it goes on.
 
     `work` may say how far it is; the leader prints that now and then, and each node's leader reports it as an event
-    while it moves. `what` is one of contract.PREPARING_WORKS. Where no rank that works has computed anything for
-    STALLED_SECONDS, all raise TrainError: the threads stay, and end with their processes.
+    while it moves. `what` is one of contract.PREPARING_WORKS. Where no rank that works has computed or
+    advanced anything for STALLED_SECONDS, all raise TrainError: the threads stay, and end with their processes.
     """
     progress = Progress()
     running = _in_a_thread(lambda: work(progress))
@@ -149,11 +150,13 @@ def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> 
         wait([running], timeout=AGREE_SECONDS)
         elsewhere = time.process_time() - time.thread_time()  # than in this loop
         done = progress.done
-        has_computed = elsewhere > computed + MOVED_SECONDS
-        moves += has_computed if done is None else done != seen  # a processor that spins does no work
+        has_computed, has_advanced = elsewhere > computed + MOVED_SECONDS, done != seen
+        moves += has_computed if done is None else has_advanced  # a processor that spins does no work
         seen = done
         if has_computed:
-            computed, moved = elsewhere, time.monotonic()
+            computed = elsewhere
+        if has_computed or has_advanced:  # a slow disk moves the amount alone
+            moved = time.monotonic()
         is_done = running.done()
         mine = Waited(
             is_done,
