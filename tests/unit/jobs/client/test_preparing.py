@@ -13,8 +13,13 @@ from jobs.wire import JobView
 PREPARING = {"what": "data", "seconds": 245.2, "done": 3_200_000_000, "total": 30_000_000_000, "unit": "bytes"}
 
 
+def view(state: str, progress: dict[str, Any]) -> JobView:
+    fields: dict[str, Any] = {"state": state, "progress": progress}
+    return JobView.model_construct(**fields)
+
+
 def job(state: str = "running", **preparing: Any) -> JobView:
-    return JobView.model_construct(state=state, progress={"attempt": 1, "preparing": preparing, "loss": 3.0})
+    return view(state, {"attempt": 1, "preparing": preparing, "loss": 3.0})
 
 
 @pytest.mark.parametrize(
@@ -41,4 +46,4 @@ def test_the_bar_shows_what_is_prepared() -> None:
     assert _bar_counts(job(**PREPARING)) == (3_200_000_000, 30_000_000_000)
     assert _bar_counts(job(what="data", seconds=60.0)) == (0, None)
     assert _bar_counts(job("failed", **PREPARING)) == (0, None)
-    assert _bar_counts(JobView.model_construct(state="running", progress={"step": 3, "steps_total": 9})) == (3, 9)
+    assert _bar_counts(view("running", {"step": 3, "steps_total": 9})) == (3, 9)
