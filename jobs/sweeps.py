@@ -1,6 +1,7 @@
 """What is repaired periodically, every few seconds, where no message reported it.
 
-    sweep_leases         reserved but never started, ordered to stop and never stopped, deadline passed
+    sweep_leases         reserved but never started, ordered to stop and never stopped, deadline passed, no move before
+                         the first step
     sweep_jobs           ends that waited for their last bytes, budgets used up, deadlines, nodes in quarantine
                          or past their hours; holds in contracts that opened or did not, wallets to register there;
                          jobs that a token's price keeps from being placed
@@ -31,6 +32,7 @@ from jobs.kinds.registry import kind_of
 from jobs.models import Attempt, Job, Lease, PriceHalt
 from jobs.placing import reasons, requotes
 from jobs.running import reports
+from jobs.running.preparing import PREPARE_SECONDS_MAX, is_still
 from jobs.states import JOB_WAITING, JobState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
@@ -47,7 +49,6 @@ from provider_agent.protocol import ATTEMPT_ENDS, AttemptState, Reason
 log = logging.getLogger(__name__)
 
 START_SECONDS_MAX = 60  # from reserved to the agent's first report
-PREPARE_SECONDS_MAX = 45 * 60  # image, inputs and checkpoint; the agent has shorter deadlines of its own
 STOP_SECONDS_MAX = STOP_GRACE_SECONDS + 60  # from the request to stop to the report of the end
 SWEEP_ROWS_MAX = 1000
 PRICES_FOLLOWED_MAX = 100  # a sweep, every two seconds
@@ -80,7 +81,7 @@ def sweep_leases() -> int:
             with log_failures("An overdue lease could not be ended.", lease_id=str(lease_id)):
                 reports.lose(lease_id, reason, message)
                 count += 1
-    return count + _end_unanswered_stops(now)
+    return count + _end_still() + _end_unanswered_stops(now)
 
 
 def sweep_checks() -> int:
@@ -212,6 +213,17 @@ def _follow_prices() -> int:
 
 def _register_delegations() -> int:
     return delegations.register_due()
+
+
+def _end_still() -> int:
+    """What is metered while it prepares, and stands still there, has its node's fault and costs nothing."""
+    running = Lease.objects.live().filter(reported_state=AttemptState.RUNNING, stop_reason="")
+    preparing = running.filter(attempt__job__progress__has_key="preparing").select_related("attempt__job")
+    count = 0
+    for lease in list(preparing.iterator(SWEEP_ROWS_MAX)):
+        with log_failures("A lease that prepares could not be looked at.", lease_id=str(lease.pk)):
+            count += is_still(lease) and reports.lose_still(lease.pk)
+    return count
 
 
 def _end_unanswered_stops(now: datetime) -> int:

@@ -9,7 +9,7 @@ OUTPUT_DIR. `runtimes/README.md` describes the same on one page.
         checkpoint/step-00000100/  one folder a checkpoint; MANIFEST written last makes it complete
         output/                    what the customer gets; complete when the command exits 0
         events.jsonl               one JSON object a line, appended by global rank 0 only; on the other nodes of a
-                                   gang it holds that node's `started` and nothing else
+                                   gang it holds that node's `preparing` and `started` and nothing else
         config.json                the `train` or `serve` section of the job file, for the built-in runtimes
         serve.sock                 of a serving runtime: HTTP, where the agent brings the requests
 """
@@ -20,11 +20,13 @@ import hashlib
 import json
 import math
 import os
+import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 CONTRACT_VERSION = 1
 
@@ -42,6 +44,13 @@ METADATA_BYTES_MAX = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
 PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed")  # what a checkpoint's cursor means depends on these
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
+# Of `preparing` events: when they are written, and what is believed of them; see `read_preparing`.
+PREPARING_FIRST_SECONDS = 60.0  # of one work, before its first event: shorter work is neither reported nor billed
+PREPARING_EVERY_SECONDS = 30.0  # between two events, where something has moved since the last one
+PREPARING_WORKS = ("model", "tokenizer", "data")
+PREPARING_WORK_SECONDS_MAX = 30 * 24 * 3600
+PREPARING_AMOUNT_MAX = 2**53  # the largest integer that every reader of JSON keeps
+PREPARING_UNIT = re.compile(r"[a-z]{1,20}")  # bytes, documents, tokens, ...
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
 HASH_CHUNK_BYTES = 1 << 20
 MODELS_DIR = Path(__file__).parent / "train" / "models"  # one configuration a shipped model
@@ -89,6 +98,9 @@ class ExitCode(IntEnum):
 class EventKind(StrEnum):
     """What an event line reports. Unknown kinds are kept and shown, never refused."""
 
+    # what (one of PREPARING_WORKS), seconds of that work; done, total, unit where they are known. Long work before
+    # `started`, written by each node's leader and only where something moved: from the first one on the attempt runs
+    PREPARING = "preparing"
     STARTED = "started"  # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal
     RESUMED = "resumed"  # step, from_world_size, seconds
     # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds. model_flops_per_second: of all ranks
@@ -154,6 +166,34 @@ class EventWriter:
         }
         line = json.dumps({"event": str(kind), "at": round(time.time(), 3), **finite}, separators=(",", ":"))
         self._file.write(line.encode()[: EVENT_LINE_BYTES_MAX - 1] + b"\n")
+
+
+def read_preparing(event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a `preparing` event says, within its bounds; None where it is none, or names no work or no time.
+
+    Returns `what` and `seconds`; where they are known also `done` (whole, of `unit`), `total` (at least `done`) and
+    `unit`. A program may write anything: an amount or unit that cannot be is left out.
+    """
+    what, seconds = event.get("what"), event.get("seconds")
+    is_named = isinstance(what, str) and what in PREPARING_WORKS
+    if event.get("event") != EventKind.PREPARING or not is_named:
+        return None
+    if not _is_amount(seconds, PREPARING_WORK_SECONDS_MAX):
+        return None
+    found: dict[str, Any] = {"what": what, "seconds": round(float(seconds), 1)}
+    done, total, unit = event.get("done"), event.get("total"), event.get("unit")
+    if _is_amount(done, PREPARING_AMOUNT_MAX):
+        found["done"] = int(done)
+        if _is_amount(total, PREPARING_AMOUNT_MAX) and int(total) >= max(int(done), 1):
+            found["total"] = int(total)
+        if isinstance(unit, str) and PREPARING_UNIT.fullmatch(unit):
+            found["unit"] = unit
+    return found
+
+
+def _is_amount(value: object, most: int) -> TypeGuard[int | float]:
+    """Whether it is a number from 0 to `most`; NaN is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
 
 
 # --- the challenge: what the device that computes and the server that checks agree on to the bit (probe/challenge.py)

@@ -18,7 +18,7 @@ from jobs.client.job_states import ENDS, STOPS
 from jobs.client.output import console, money, print_json, state
 from jobs.client.sdk import Souk
 from jobs.client.transport import without_controls
-from jobs.client.views.job import progress_text
+from jobs.client.views.job import PREPARING_STATES, progress_text
 from jobs.spec import kind_named
 from jobs.wire import JobView
 
@@ -198,8 +198,8 @@ class TerminalWatcher:
     def _show_progress(self, job: JobView) -> None:
         note = f"{progress_text(job)}  {money(job.cost_so_far_usd_micros)}"
         if self._bar is not None and self._task is not None:
-            step, total = job.progress.get("step"), job.progress.get("steps_total")
-            self._bar.update(self._task, description=state(job.state), note=note, completed=step or 0, total=total)
+            step, total = _bar_counts(job)
+            self._bar.update(self._task, description=state(job.state), note=note, completed=step, total=total)
         elif job.progress and note != self._note and time.monotonic() - self._shown_at >= PLAIN_PROGRESS_SECONDS:
             self._shown_at, self._note = time.monotonic(), note
             self._print(note)
@@ -232,6 +232,14 @@ class JsonWatcher:
     def on_log(self, attempt: int, text: str) -> None:
         """A piece of the log."""
         print_json({"type": "log", "attempt": attempt, "text": text})
+
+
+def _bar_counts(job: JobView) -> tuple[int, int | None]:
+    """How much of how much is done: steps, or before the first one what is prepared."""
+    preparing = job.progress.get("preparing")
+    if job.state in PREPARING_STATES and isinstance(preparing, dict):
+        return preparing.get("done") or 0, preparing.get("total")
+    return job.progress.get("step") or 0, job.progress.get("steps_total")
 
 
 def _brief(value: object) -> str:

@@ -7,6 +7,7 @@ causes.py        of several bad ends of one attempt, the first in truth; what an
 streams.py       logs and events, appended and read by offset
 stream_polls.py  polls of them that wait, many at once
 progress.py      how far a job is, by its events
+preparing.py     how far it is before its first step, and when it stands still there
 receipts.py      which signed receipt of use is accepted
 plain_text.py    logs without control characters
 """

@@ -7,11 +7,13 @@ import math
 from typing import Any
 
 from jobs.models import Attempt, Job, Lease, Stream, StreamChunk
-from runtimes.contract import EVENT_LINE_BYTES_MAX, EventKind
+from jobs.running.preparing import advance_preparing
+from runtimes.contract import EVENT_LINE_BYTES_MAX, EventKind, read_preparing
 
 CHUNKS_PER_LINE_MAX = 1000
 
 _PROGRESS_KINDS = frozenset({EventKind.STARTED, EventKind.RESUMED, EventKind.STEP, EventKind.EVALUATED})
+_AFTER_PREPARING = frozenset({EventKind.STARTED, EventKind.RESUMED, EventKind.STEP})
 _STEP_FIELDS = ("step", "loss", "tokens", "tokens_per_second", "seconds")
 
 
@@ -23,6 +25,8 @@ def follow_progress(lease: Lease, start: int, data: bytes) -> None:
     first = data.find(b"\n") + 1
     lines = [_line_before(lease, start) + data[:first], *data[first:end].splitlines()]
     found = [event for event in map(_parse_event, lines) if event is not None]
+    if lease.node_rank:  # every node of a gang reports that it prepares; the first one's word is shown
+        found = [event for event in found if event["event"] != EventKind.PREPARING]
     if not found:
         return
     number = Attempt.objects.values_list("number", flat=True).get(pk=lease.attempt_id)
@@ -39,11 +43,16 @@ def advance_progress(progress: dict[str, Any], attempt: int, events: list[dict[s
     result = {**progress, "attempt": attempt}
     if attempt > progress.get("attempt", 0):
         # It goes on from its checkpoint, which may lie behind where the last one came, and which it has yet to load.
-        result = {name: value for name, value in result.items() if name not in ("step", "resumed_from")}
+        result = {name: value for name, value in result.items() if name not in ("step", "resumed_from", "preparing")}
     for event in events:
         step = event.get("step")
         kind = event["event"]
-        if kind == EventKind.STARTED and isinstance(event.get("steps_total"), int):
+        if kind in _AFTER_PREPARING:
+            result.pop("preparing", None)
+        if kind == EventKind.PREPARING:
+            fields = {name: value for name, value in event.items() if name != "event"}
+            result["preparing"] = advance_preparing(result.get("preparing"), fields)
+        elif kind == EventKind.STARTED and isinstance(event.get("steps_total"), int):
             result["steps_total"] = event["steps_total"]
         elif kind == EventKind.RESUMED and isinstance(step, int):
             result["resumed_from"] = step
@@ -75,7 +84,11 @@ def _parse_event(line: bytes) -> dict[str, Any] | None:
         event = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(event, dict) or str(event.get("event")) not in _PROGRESS_KINDS:
+    if not isinstance(event, dict):
+        return None
+    if (preparing := read_preparing(event)) is not None:
+        return {**preparing, "event": EventKind.PREPARING}
+    if str(event.get("event")) not in _PROGRESS_KINDS:
         return None
     # Only numbers that PostgreSQL's JSON can hold: no NaN, no infinity, nothing that a program made up.
     numbers = {name: value for name, value in event.items() if _is_storable(value)}

@@ -1,6 +1,7 @@
 """Agents' reports of leases move attempts and jobs.
 
     apply_reports    one sync of one node: signs of life, first states, ends
+    lose_still       a node whose program neither moves nor starts is not waited for
     conclude         when every lease of an attempt has ended and its streams and receipts are in, finish the attempt
 
 A report is believed only from the lease's own node and with the lease's own fence; a repeat changes nothing.
@@ -25,6 +26,7 @@ from jobs.leases import leasing
 from jobs.leases.fencing import has_fence
 from jobs.models import Attempt, Job, Lease
 from jobs.running import causes
+from jobs.running.preparing import PREPARE_SECONDS_MAX, PREPARING_SECONDS_MAX, is_still
 from jobs.running.streams import DRAIN_SECONDS_MAX
 from jobs.states import JOB_ON_NODES, LEASE_LIVE, LeaseState
 from marketplace.foundation import clock
@@ -103,6 +105,18 @@ def lose(lease_id: UUID, reason: Reason, message: str, *, signed_ms: int | None 
             reported_at=clock.now(),
         )
         conclude(job, lease.attempt)
+
+
+def lose_still(lease_id: UUID) -> bool:
+    """End a lease that prepares and does not move, unpaid; returns False where it moves, or has ended, after all."""
+    with transaction.atomic():
+        lifecycle.lock(Lease.objects.get(pk=lease_id).attempt.job_id)
+        if not is_still(Lease.objects.select_related("attempt__job").get(pk=lease_id)):
+            return False
+        minutes, hours = PREPARE_SECONDS_MAX // 60, PREPARING_SECONDS_MAX // 3600
+        message = f"Before the first step nothing moved for {minutes} minutes, or it took longer than {hours} hours."
+        lose(lease_id, Reason.NEVER_STARTED, message)
+        return True
 
 
 def conclude(job: Job, attempt: Attempt) -> bool:

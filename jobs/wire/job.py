@@ -121,7 +121,7 @@ class JobView(Wire):
     message: str
     waiting_for: str
     is_cancelling: bool
-    progress: dict[str, Any]  # the newest step event: step, steps_total, loss, tokens_per_second, ...
+    progress: dict[str, Any]  # the newest step event: step, steps_total, loss, ...; before it `preparing`
     cost_so_far_usd_micros: int
     cap_usd_micros: int
     asset: str = "USD"  # that pays; the amounts above are dollars at the price of the job's quote

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from provider_agent.errors import AgentError, CheckpointDamaged, ExecutorFailed, ImageUnavailable, Refused
 from provider_agent.executors.base import Exit
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, Reason
-from runtimes.contract import EventKind, ExitCode
+from runtimes.contract import PREPARING_FIRST_SECONDS, EventKind, ExitCode, read_preparing
 
 SIGNAL_CODE_BASE = 128
 FILES_REFUSED_STATUSES = frozenset({400, 422})  # statuses of a server that can never accept these files
@@ -98,6 +98,21 @@ def last_failure(events: bytes) -> dict[str, object]:
 def has_started(events: bytes) -> bool:
     """Whether a `started` event is among these lines."""
     return any(b'"event":"started"' in line.replace(b" ", b"") for line in events.splitlines())
+
+
+def has_prepared(events: bytes) -> bool:
+    """Whether a `preparing` event of a work that took PREPARING_FIRST_SECONDS is among these lines."""
+    for line in events.splitlines():
+        if b'"preparing"' not in line:
+            continue
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        found = read_preparing(event) if isinstance(event, dict) else None
+        if found is not None and found["seconds"] >= PREPARING_FIRST_SECONDS:
+            return True
+    return False
 
 
 def _name_code(ended: Exit, is_builtin: bool, failure: dict[str, object]) -> Ending:

@@ -14,6 +14,7 @@ blocks.py       what its blocks compute anew, and whether they are compiled
 loss.py         the loss, without ever holding all logits
 data/           tokenizer, documents, tokens, and which of them a step takes
 prepare.py      everything before the first step
+preparing.py    the events of long work there
 training.py     what the steps share
 optimizer.py    AdamW and its schedule
 evaluate.py     micro-batches, and the loss on held-out data

@@ -11,15 +11,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from runtimes.contract import EventWriter
 from runtimes.train.container import Container
 from runtimes.train.errors import BadConfig, TrainError
+from runtimes.train.preparing import PreparingReport
 
 T = TypeVar("T")
 
@@ -32,9 +34,23 @@ SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of a network interface
 
 
 class Progress:
-    """How far a long work is, in words: `5,000 documents`."""
+    """How far a long work is. Whoever does the work sets these; other threads read them.
 
-    text = ""
+    `text`: in words, for the log: `5,000 documents`. `done` of `total`: whole numbers of `unit` (`bytes`, `documents`:
+    one lower-case word). While `done` is set, only its changes are reported as moves: set it every few minutes, and
+    back to None for work whose amount is unknown.
+    """
+
+    text: str = ""
+    done: int | None = None
+    total: int | None = None
+    unit: str = ""
+
+    def words(self) -> str:
+        """`text`; without one, the amounts."""
+        if self.text or self.done is None:
+            return self.text
+        return f"{self.done:,}" + (f" of {self.total:,}" if self.total else "") + (self.unit and f" {self.unit}")
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,10 @@ class Waited:
     is_stalled: bool
     text: str
     result: Any
+    moves: int  # how often its work has moved
+    done: int | None
+    total: int | None
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -61,6 +81,8 @@ class Ranks:
     device: torch.device
     control: dist.ProcessGroup
     checkpoint: dist.ProcessGroup
+    # What each node's leader reports of its node, before the first step; nothing on the other ranks.
+    node_events: EventWriter = field(default_factory=lambda: EventWriter(""))
 
 
 def join_ranks(container: Container) -> Ranks:
@@ -89,6 +111,7 @@ def join_ranks(container: Container) -> Ranks:
         device=device,
         control=control,
         checkpoint=checkpoint,
+        node_events=EventWriter(container.events_path if container.is_node_leader else ""),
     )
 
 
@@ -114,21 +137,36 @@ def gather_results(ranks: Ranks, work: Callable[[], T]) -> list[T]:
 def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> list[T]:
     """As `gather_results`, for work that takes some ranks minutes or hours: the others wait for as long as it goes on.
 
-    `work` may say how far it is; the leader prints that now and then. Where no rank that works has computed anything
-    for STALLED_SECONDS, all raise TrainError: the threads stay, and end with their processes.
+    `work` may say how far it is; the leader prints that now and then, and each node's leader reports it as an event
+    while it moves. `what` is one of contract.PREPARING_WORKS. Where no rank that works has computed or
+    advanced anything for STALLED_SECONDS, all raise TrainError: the threads stay, and end with their processes.
     """
     progress = Progress()
     running = _in_a_thread(lambda: work(progress))
+    report = PreparingReport(ranks.node_events, what)
     began = reported = moved = time.monotonic()
-    computed = 0.0
+    computed, moves, seen = 0.0, 0, progress.done
     while True:
         wait([running], timeout=AGREE_SECONDS)
         elsewhere = time.process_time() - time.thread_time()  # than in this loop
-        if elsewhere > computed + MOVED_SECONDS:
-            computed, moved = elsewhere, time.monotonic()
+        done = progress.done
+        has_computed, has_advanced = elsewhere > computed + MOVED_SECONDS, done != seen
+        moves += has_computed if done is None else has_advanced  # a processor that spins does no work
+        seen = done
+        if has_computed:
+            computed = elsewhere
+        if has_computed or has_advanced:  # a slow disk moves the amount alone
+            moved = time.monotonic()
         is_done = running.done()
         mine = Waited(
-            is_done, time.monotonic() - moved > STALLED_SECONDS, progress.text, running.result() if is_done else None
+            is_done,
+            is_stalled=time.monotonic() - moved > STALLED_SECONDS,
+            text=progress.words(),
+            result=running.result() if is_done else None,
+            moves=moves,
+            done=done,
+            total=progress.total,
+            unit=progress.unit,
         )
         told: list[Any] = [None] * ranks.world_size
         dist.all_gather_object(told, mine, group=ranks.control)
@@ -140,10 +178,21 @@ def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> 
         # A rank may wait for another one's download, and compute nothing meanwhile.
         if all(each.is_stalled for each in told if not each.is_done):
             raise TrainError(f"{what}: nothing has moved for {STALLED_SECONDS} s")
+        _report(report, told, time.monotonic() - began)
         if time.monotonic() - reported >= REPORT_SECONDS:
             reported = time.monotonic()
             texts = "; ".join(dict.fromkeys(each.text for each in told if each.text))
             print_line(ranks, f"{what}: {reported - began:.0f} s so far{texts and ', ' + texts}")
+
+
+def _report(report: PreparingReport, told: list[Waited], seconds: float) -> None:
+    """What moves on any rank moves all; the amounts are those of the first rank that works and knows them."""
+    moves = sum(each.moves for each in told)
+    known = next((each for each in told if each.done is not None and not each.is_done), None)
+    if known is None:
+        report.update(seconds, moves=moves)
+    else:
+        report.update(seconds, moves=moves, done=known.done, total=known.total, unit=known.unit)
 
 
 def _in_a_thread(work: Callable[[], T]) -> Future[T | TrainError]:

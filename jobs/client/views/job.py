@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from jobs.client.output import ago, duration, money, state, table
+from jobs.client.output import ago, duration, money, size, state, table
 from jobs.client.views.hold import escrow_lines
 from jobs.wire import AttemptView, JobView
+
+PREPARING_STATES = frozenset({"placed", "running"})  # in any other one the attempt that prepared has ended
 
 
 def jobs_view(jobs: Sequence[JobView]) -> Table:
@@ -52,8 +55,10 @@ def job_view(job: JobView, *, scale: int | None = None) -> RenderableType:
 
 
 def progress_text(job: JobView) -> str:
-    """`step 120/300, loss 3.21, 5.1k tokens/s`"""
+    """`step 120/300, loss 3.21, 5.1k tokens/s`; before the first step what is prepared, and how far that is."""
     progress = job.progress
+    if job.state in PREPARING_STATES and isinstance(preparing := progress.get("preparing"), dict):
+        return preparing_text(preparing)
     parts = []
     if "step" in progress:
         total = progress.get("steps_total")
@@ -62,6 +67,19 @@ def progress_text(job: JobView) -> str:
         parts.append(f"loss {progress['loss']:.3f}")
     if isinstance(progress.get("tokens_per_second"), int | float):
         parts.append(f"{progress['tokens_per_second']:,.0f} tokens/s")
+    return ", ".join(parts)
+
+
+def preparing_text(preparing: Mapping[str, Any]) -> str:
+    """`preparing: data, 3.2 GB of 30.0 GB, 4m`"""
+    parts = [f"preparing: {escape(str(preparing.get('what')))}"]
+    done, total, unit = (preparing.get(name) for name in ("done", "total", "unit"))
+    if isinstance(done, int):
+        counts = [count for count in (done, total) if isinstance(count, int)]
+        shown = " of ".join(size(count) if unit == "bytes" else f"{count:,}" for count in counts)
+        parts.append(shown if unit in (None, "bytes") else f"{shown} {escape(str(unit))}")
+    if isinstance(seconds := preparing.get("seconds"), int | float):
+        parts.append(duration(seconds))
     return ", ".join(parts)
 
 

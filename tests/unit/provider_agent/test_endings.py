@@ -55,6 +55,7 @@ def test_last_failure_survives_broken_lines() -> None:
 def test_started_is_seen_however_it_is_spaced() -> None:
     assert has_started(b'{"event": "started", "at": 1}\n')
     assert not has_started(b'{"event":"step"}\n')
+    assert not has_started(b'{"event":"preparing","what":"data","seconds":61}\n'), "agents of before wait on"
 
 
 @pytest.mark.parametrize("ended", [Exit(signal=6), Exit(code=134)])

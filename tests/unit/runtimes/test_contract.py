@@ -63,3 +63,46 @@ def test_shipped_models_have_a_configuration() -> None:
     assert contract.shipped_model_config("tiny-llama")["hidden_size"] == 128
     with pytest.raises(KeyError, match="tiny-llama"):
         contract.shipped_model_config("../../secrets")
+
+
+PREPARING = {"event": "preparing", "what": "data", "seconds": 90}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"event": "step"},
+        {"event": ["preparing"]},
+        {"what": "everything"},
+        {"what": ["data"]},
+        {"seconds": -1},
+        {"seconds": None},
+        {"seconds": True},
+        {"seconds": "90"},
+        {"seconds": float("nan")},
+        {"seconds": float("inf")},
+        {"seconds": 10**400},
+    ],
+)
+def test_a_preparing_event_without_a_work_and_a_time_is_none(changes: dict[str, object]) -> None:
+    assert contract.read_preparing(PREPARING | changes) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, {}),
+        ({"done": 5, "total": 9, "unit": "bytes"}, {"done": 5, "total": 9, "unit": "bytes"}),
+        ({"done": 5.7, "total": 9.2}, {"done": 5, "total": 9}),
+        ({"done": 9, "total": 5, "unit": "bytes"}, {"done": 9, "unit": "bytes"}),
+        ({"done": 0, "total": 0}, {"done": 0}),
+        ({"total": 9, "unit": "bytes"}, {}),
+        ({"done": -1, "total": 9, "unit": "bytes"}, {}),
+        ({"done": 10**400, "total": 9}, {}),
+        ({"done": 5, "total": 2**60, "unit": "[red]bytes"}, {"done": 5}),
+        ({"done": 5, "unit": "x" * 21}, {"done": 5}),
+        ({"done": 5, "unit": ["bytes"], "loss": 3, "text": "no"}, {"done": 5}),
+    ],
+)
+def test_of_a_preparing_event_only_what_can_be_is_kept(given: dict[str, object], kept: dict[str, object]) -> None:
+    assert contract.read_preparing(PREPARING | given) == {"what": "data", "seconds": 90.0, **kept}
