@@ -307,6 +307,29 @@ def solvency(f: Figures) -> list[tuple[str, str, str]]:
     return rows
 
 
+def train(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    speeds = ", ".join(f"{name} {speed:,}" for name, speed in f["tokens_per_second"].items())
+    low, high = f["range"]
+    ratio = f["fastest_of_ours_over_fastest_of_others"]
+    return [
+        (f"tokens/s of a training on processors, 6 million parameters, {f['ranks']} ranks", speeds, "-"),
+        ("the same: the fastest of ours over the fastest other", f"{ratio} (rounds {low} to {high})", "1.0"),
+    ]
+
+
+def tokenising(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    return [
+        (
+            f"tokens of {row['mib']} MiB of {'zeros in one line' if row['kind'] == 'sparse' else 'text'}",
+            f"{row['mib_per_second']} MiB/s, at most {row['peak_mib']} MiB of memory",
+            "memory does not grow",
+        )
+        for row in f["rows"]
+    ]
+
+
 def isolation_in_short(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     return [row for row in isolation(f) if row[0].startswith("a training step")]
@@ -325,6 +348,8 @@ ROWS: Rows = {
     "verification": verification,
     "gpu_checks": gpu_checks,
     "gpu": gpu,
+    "train": train,
+    "tokenising": tokenising,
     "lending": lending,
     "isolation": isolation,
     "slow_visitors": slow_visitors,

@@ -60,10 +60,16 @@ def encode(kind: str, mib: int) -> dict[str, Any]:
                 file.truncate(size)
             while file.tell() < size and kind == "text":
                 file.write("\n".join(documents).encode())
-        told: list[str] = []
+        told: list[int] = []
         before, began = peak_mib(), time.monotonic()
         runs = find_runs(("data.txt",), folder, 0)
-        encode_texts(read_records(runs), tokenizer, 0, folder / "tokens", Told(runs, told.append))
+        encode_texts(
+            read_records(runs),
+            tokenizer,
+            0,
+            folder / "tokens",
+            Told(runs, lambda done, total, tokens: told.append(done)),
+        )
         seconds = time.monotonic() - began
         return {
             "kind": kind,

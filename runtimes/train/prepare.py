@@ -140,7 +140,12 @@ def prepare_corpus(
         progress.text = "looking through the files"
         path.parent.mkdir(parents=True, exist_ok=True)
         runs = find_runs(config.data, container.input_dir, config.seed)
-        told = Told(runs, lambda text: setattr(progress, "text", text))
+
+        def tell(done: int, total: int, tokens: int) -> None:
+            progress.text = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB, {tokens:,} tokens"
+            progress.done, progress.total, progress.unit = done, total, "bytes"
+
+        told = Told(runs, tell)
         if is_text(_first_record(runs, config.data)):
             return encode_texts(read_records(runs), tokenizer, end_id, path, told), None
         conversations = open_conversations(

@@ -41,25 +41,28 @@ class Encoded:
 
 
 class Told:
-    """Says how far the encoding is, by the bytes of the runs that were read."""
+    """Says how far the encoding is, in bytes of the runs: whole ones, and of the present one about what was read."""
 
-    def __init__(self, runs: list[Run], tell: Callable[[str], None]) -> None:
+    def __init__(self, runs: list[Run], tell: Callable[[int, int, int], None]) -> None:
+        """`tell`: hears bytes done, bytes in all, and tokens written."""
         self._total, self._tell = sum(run.size for run in runs), tell
         self._run: Run | None = None
-        self._done = self._tokens = 0
+        self._whole = self._within = self._done = self._tokens = 0
 
     def follow(self, records: Iterable[Record]) -> Iterator[Record]:
         """The same records, counted."""
         for record in records:
             if record.run is not self._run:
-                self._done += self._run.size if self._run else 0
-                self._run = record.run
+                self._whole += self._run.size if self._run else 0
+                self._run, self._within = record.run, 0
+            self._within += len(text_of(record))
             yield record
 
     def count(self, tokens: int) -> None:
         """As many were written since the last call."""
         self._tokens += tokens
-        self._tell(f"{self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB, {self._tokens:,} tokens")
+        self._done = max(self._done, self._whole + min(self._within, self._run.size if self._run else 0))
+        self._tell(self._done, self._total, self._tokens)
 
 
 def encode_texts(records: Iterable[Record], tokenizer: Tokenizer, end_id: int, path: Path, told: Told) -> Encoded:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from runtimes.train.data import encode
 from runtimes.train.data.conversations import Conversations, open_conversations
 from runtimes.train.data.corpus import Corpus, open_corpus
 from runtimes.train.data.documents import Record, Run, find_runs, read_records
@@ -22,7 +23,7 @@ RUN = Run(None, 0, 1, 1)
 WORDS = "what is a souk it is a market of many small shops where people haggle"
 
 
-def ignored(_: str) -> None:
+def ignored(done: int, total: int, tokens: int) -> None:
     pass
 
 
@@ -94,6 +95,20 @@ def test_an_end_follows_a_text_and_no_piece_of_one(tokenizer: Tokenizer, tmp_pat
     encode_texts(pieces, tokenizer, 0, tmp_path / "tokens", Told([RUN], ignored))
     found = np.fromfile(tmp_path / "tokens", dtype="<i4").tolist()
     assert found == [*tokenizer.encode("a market").ids, *tokenizer.encode(" of shops").ids, 0]
+
+
+def test_it_is_told_how_far_it_is(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "BATCH_COUNT", 4)
+    runs = [Run(None, number, number + 1, 100) for number in range(3)]
+    told: list[tuple[int, int, int]] = []
+    records = [Record("a market " * 2, run, 0) for run in runs for _ in range(8)]
+    encode_texts(records, tokenizer, 0, tmp_path / "tokens", Told(runs, lambda *far: told.append(far)))
+    assert len(told) == 6
+    done, totals, tokens = ([each[at] for each in told] for at in range(3))
+    assert done == sorted(done)
+    assert 0 < done[0] <= 100 < 200 < done[-1] <= 300
+    assert set(totals) == {300}
+    assert tokens[-1] == len(tokenizer.encode("a market " * 2).ids) * 24
 
 
 def test_too_little_text_says_how_little(tokenizer: Tokenizer, tmp_path: Path) -> None:
