@@ -47,11 +47,11 @@ def is_text(record: Record) -> bool:
     value = record.value
     if isinstance(value, str):
         return True
-    if isinstance(value.get("messages", value.get("conversations")), list) or {"prompt", "completion"} <= value.keys():
+    if isinstance(_first(value, "messages", "conversations"), list) or _has(value, "prompt", "completion"):
         return False
     if isinstance(value.get("text"), str):
         return True
-    if {"instruction", "output"} <= value.keys():
+    if _has(value, "instruction", "output"):
         return False
     raise BadData(f"{record} has none of {KINDS}")
 
@@ -66,9 +66,12 @@ def text_of(record: Record) -> str:
 class Conversations:
     """Writes conversations by a chat template."""
 
-    def __init__(self, tokenizer: Any, template: str, *, is_own: bool, learns_inputs: bool) -> None:
-        """`tokenizer`: of transformers. `is_own`: the template did not come with the model, so it leaves with it."""
-        self._tokenizer, self._template, self._learns_inputs = tokenizer, template, learns_inputs
+    def __init__(self, tokenizer: Any, template: str, *, is_own: bool, learns_inputs: bool, begin: str = "") -> None:
+        """`tokenizer`: of transformers. `is_own`: the template did not come with the model, so it leaves with it.
+
+        `begin`: the tokens that the tokenizer puts before each text; a template writes them itself.
+        """
+        self._tokenizer, self._template, self._learns_inputs, self._begin = tokenizer, template, learns_inputs, begin
         self.kept_template = template if is_own else None
 
     def write(self, record: Record) -> Example:
@@ -76,8 +79,9 @@ class Conversations:
         parts = _parts(record)
         if isinstance(record.value, dict) and isinstance(record.value.get("prompt"), str):
             prompt, completion = (str(part[0]["content"]) for part in parts)
-            text = prompt + completion + str(self._tokenizer.eos_token or "")
-            return Example(text, ((0 if self._learns_inputs else len(prompt), len(text)),))
+            asked = self._begin + prompt
+            text = asked + completion + str(self._tokenizer.eos_token or "")
+            return Example(text, ((0 if self._learns_inputs else len(asked), len(text)),))
         messages, tools = [message for part in parts for message in part], self._tools(record)
         whole = self._text(record, messages, tools)
         if self._learns_inputs:
@@ -146,7 +150,15 @@ def open_conversations(
     if isinstance(came, dict):  # of several by name
         came = came.get("default")
     template = _read_template(template_path) if template_path is not None else came or OWN_TEMPLATE.read_text("utf-8")
-    return Conversations(whole, template, is_own=template != came, learns_inputs=learns_inputs)
+    return Conversations(
+        whole, template, is_own=template != came, learns_inputs=learns_inputs, begin=_put_first(tokenizer)
+    )
+
+
+def _put_first(tokenizer: Tokenizer) -> str:
+    plain, whole = (tokenizer.encode("a", add_special_tokens=adds).ids for adds in (False, True))
+    first = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
+    return "".join(str(tokenizer.id_to_token(each)) for each in whole[:first])
 
 
 def _read_template(path: Path) -> str:
@@ -161,9 +173,9 @@ def _read_template(path: Path) -> str:
 def _parts(record: Record) -> list[list[Message]]:
     """The messages: of a whole conversation one list, of a prompt and its completion two. Raises BadData."""
     value: dict[str, Any] = record.value if isinstance(record.value, dict) else {}
-    if isinstance(found := value.get("messages", value.get("conversations")), list):
+    if isinstance(found := _first(value, "messages", "conversations"), list):
         parts = [_messages(record, found)]
-    elif {"prompt", "completion"} <= value.keys():
+    elif _has(value, "prompt", "completion"):
         parts = [_side(record, value["prompt"], "user"), _side(record, value["completion"], ANSWERS)]
         if isinstance(value["prompt"], str) != isinstance(value["completion"], str):
             raise BadData(f"{record}: prompt and completion must both be texts, or both lists of messages")
@@ -171,6 +183,15 @@ def _parts(record: Record) -> list[list[Message]]:
         asked = [str(value[key]) for key in ("instruction", "input") if value.get(key)]
         parts = [_side(record, "\n\n".join(asked), "user") + _side(record, value["output"], ANSWERS)]
     return parts
+
+
+def _first(value: dict[str, Any], *keys: str) -> Any:
+    """Of the first key that has one: a table has every key in every row."""
+    return next((value[key] for key in keys if value.get(key) is not None), None)
+
+
+def _has(value: dict[str, Any], *keys: str) -> bool:
+    return all(value.get(key) is not None for key in keys)
 
 
 def _side(record: Record, value: object, role: str) -> list[Message]:
@@ -192,7 +213,7 @@ def _message(record: Record, value: Any) -> Message:
     if not isinstance(value, dict):
         raise BadData(f"{record}: a message must be an object with role and content")
     message = {key: each for key, each in value.items() if key not in {"from", "value"} and each is not None}
-    role, content = value.get("role", value.get("from")), value.get("content", value.get("value"))
+    role, content = _first(value, "role", "from"), _first(value, "content", "value")
     if isinstance(content, list) and all(
         isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
     ):

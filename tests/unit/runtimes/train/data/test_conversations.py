@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import processors
 from transformers import PreTrainedTokenizerFast
 
 from runtimes.train.data.conversations import Conversations, is_text, open_conversations, text_of
@@ -82,6 +83,14 @@ def test_answers_are_learned_with_their_end(template: str | None, answers: list[
         {"instruction": "Add one.", "input": "Two", "output": "Three."},
         {"instruction": "Add one to two.", "input": "", "output": "Three."},
         {"messages": CHAT[:2], "text": "the same, written"},
+        {  # as a table has it, every key in every row
+            "messages": None,
+            "conversations": [
+                {"role": None, "content": None, "from": "human", "value": "Two?"},
+                {"role": "assistant", "content": "Three.", "from": None, "value": None, "tool_calls": None},
+            ],
+            "text": None,
+        },
     ],
 )
 def test_every_way_to_keep_a_conversation_is_read(value: dict[str, Any]) -> None:
@@ -98,6 +107,19 @@ def test_a_completion_is_learned_and_its_prompt_is_not() -> None:
     assert learned({"messages": CHAT[:2]}, CHATML, learns_inputs=True) == [
         "<|im_start|>user\n Two? <|im_end|>\n<|im_start|>assistant\nThree.<|im_end|>\n"
     ]
+
+
+def test_a_prompt_begins_as_the_tokenizer_begins_a_text() -> None:
+    tokenizer = train_tokenizer(["a souk"], 300)
+    tokenizer.add_special_tokens(["<s>"])
+    first = [("<s>", tokenizer.token_to_id("<s>"))]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=first)
+    opened = open_conversations(tokenizer, None, end_id=0, template_path=None, learns_inputs=False)
+    example = opened.write(Record({"prompt": "a ", "completion": "souk"}, RUN, 0))
+    assert example.text == f"<s>a souk{END_OF_TEXT}"
+    assert tokenizer.encode(example.text, add_special_tokens=False).ids[0] == tokenizer.token_to_id("<s>")
+    [(start, end)] = example.learned
+    assert example.text[start:end] == f"souk{END_OF_TEXT}"
 
 
 def test_tools_reach_the_template() -> None:
