@@ -23,6 +23,7 @@ RUNTIME_FEATURES = (
     "train.activation_checkpointing",
     "train.compile",
     "train.open_learning_rate",
+    "train.lora",
 )
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line

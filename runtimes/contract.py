@@ -39,7 +39,8 @@ TOKENIZER_SETTINGS_FILE = "tokenizer_config.json"
 TRAINER_BYTES_MAX = 1024 * 1024
 TOKENIZER_BYTES_MAX = 256 * 1024 * 1024  # of a million tokens it has half of that
 METADATA_BYTES_MAX = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
-PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed")  # what a checkpoint's cursor means depends on these
+# What a checkpoint's cursor means depends on the first three; which tensors it has, and what they do, on the last.
+PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora")
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
@@ -89,7 +90,9 @@ class ExitCode(IntEnum):
 class EventKind(StrEnum):
     """What an event line reports. Unknown kinds are kept and shown, never refused."""
 
-    STARTED = "started"  # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal
+    # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal. trained_parameters:
+    # where adapters alone are trained
+    STARTED = "started"
     RESUMED = "resumed"  # step, from_world_size, seconds
     # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds. model_flops_per_second: of all ranks
     # together, not for a model with experts. mfu: its share of the data sheets' bfloat16, where they are known.

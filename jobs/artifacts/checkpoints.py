@@ -95,7 +95,7 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
     if not isinstance(config, dict):
         yield f"{TRAINER_FILE} names no configuration"
         return
-    yield from _differences(TRAINER_FILE, config, {name: wanted[name] for name in PINNED_SETTINGS})
+    yield from _differences(TRAINER_FILE, config, {name: wanted.get(name) for name in PINNED_SETTINGS})
 
 
 def _differences(name: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
