@@ -144,7 +144,9 @@ def save_adapter(
     `plain`: the model without adapters, its weights may be on the meta device; `base`: its name.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    make_config(plain, lora, base=base).save_pretrained(str(folder))
+    config = make_config(plain, lora, base=base)
+    config.inference_mode = True  # as peft itself saves one
+    config.save_pretrained(str(folder))
     renamed = {
         FOLDER_PREFIX + name.replace(f".{ADAPTER}.weight", ".weight"): tensor.contiguous()
         for name, tensor in adapters.items()
