@@ -100,7 +100,7 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
 
 def _differences(name: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
     for key, value in known.items():
-        if type(found.get(key)) is not type(value) or found[key] != value:
+        if type(found.get(key)) is not type(value) or found.get(key) != value:
             yield f"{name} says {key} {found.get(key)!r:.60}, it is {value}"
 
 
