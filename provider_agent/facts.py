@@ -27,6 +27,7 @@ RUNTIME_FEATURES = (
     "train.chat_template",
     "train.train_on_inputs",
     "train.packing",
+    "train.lora",
 )
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line

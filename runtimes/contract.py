@@ -41,7 +41,8 @@ TOKENIZER_SETTINGS_FILE = "tokenizer_config.json"
 TRAINER_BYTES_MAX = 1024 * 1024
 TOKENIZER_BYTES_MAX = 256 * 1024 * 1024  # of a million tokens it has half of that
 METADATA_BYTES_MAX = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
-PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed")  # what a checkpoint's cursor means depends on these
+# What a checkpoint's cursor means depends on the first three; which tensors it has, and what they do, on the last.
+PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora")
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
 # Of `preparing` events: when they are written, and what is believed of them; see `read_preparing`.
@@ -101,7 +102,9 @@ class EventKind(StrEnum):
     # what (one of PREPARING_WORKS), seconds of that work; done, total, unit where they are known. Long work before
     # `started`, written by each node's leader and only where something moved: from the first one on the attempt runs
     PREPARING = "preparing"
-    STARTED = "started"  # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal
+    # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal. trained_parameters:
+    # where adapters alone are trained
+    STARTED = "started"
     RESUMED = "resumed"  # step, from_world_size, seconds
     # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds. model_flops_per_second: of all ranks
     # together, not for a model with experts. mfu: its share of the data sheets' bfloat16, where they are known.

@@ -24,6 +24,7 @@ from jobs.kinds.registry import kind_of
 from jobs.leases.leasing import GRACE_MS
 from jobs.models import Artifact, ArtifactPart, Job, Lease
 from jobs.spec import from_wire
+from jobs.spec.kinds.train import OPEN_FIELDS
 from runtimes.contract import (
     MANIFEST_NAME,
     METADATA_BYTES_MAX,
@@ -95,13 +96,14 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
     if not isinstance(config, dict):
         yield f"{TRAINER_FILE} names no configuration"
         return
-    # One that the job file leaves open is the model's, which is not known here; whoever resumes compares it.
-    yield from _differences(TRAINER_FILE, config, {name: wanted[name] for name in PINNED_SETTINGS if name in wanted})
+    # A number that the job file leaves open is the model's, which is not known here; whoever resumes compares it.
+    pinned = {name: wanted.get(name) for name in PINNED_SETTINGS if name in wanted or name not in OPEN_FIELDS}
+    yield from _differences(TRAINER_FILE, config, pinned)
 
 
 def _differences(name: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
     for key, value in known.items():
-        if type(found.get(key)) is not type(value) or found[key] != value:
+        if type(found.get(key)) is not type(value) or found.get(key) != value:
             yield f"{name} says {key} {found.get(key)!r:.60}, it is {value}"
 
 

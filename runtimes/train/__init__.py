@@ -10,6 +10,7 @@ strategies/     how the ranks share the work: one module a strategy
 parallel.py     the ranks' process groups, and what they exchange beside the gradients
 model.py        the model: shipped, from a folder, or from the hub
 weights.py      its weights, read or drawn block by block
+adapters.py     LoRA: small matrices that are trained in place of its weights
 blocks.py       what its blocks compute anew, and whether they are compiled
 loss.py         the loss, without ever holding all logits
 data/           tokenizer, documents, tokens, and which of them a step takes

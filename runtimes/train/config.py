@@ -13,13 +13,16 @@ sequence_length     tokens a sequence; null: SHIPPED_LENGTH for a shipped model,
 global_batch_size   sequences a step, over all ranks: the same on any number of ranks
 micro_batch_size    sequences a rank computes at once; null: its whole share
 learning_rate       peak, reached after warmup_steps, then cosine down to a tenth; null: NEW_WEIGHTS_RATE for a new
-                    model, FINE_TUNING_RATE for one that has weights
+                    model, FINE_TUNING_RATE for one that has weights, ADAPTER_RATE for its adapters
 warmup_steps, weight_decay, betas, gradient_clip
 dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
 strategy            how the ranks share the work: `fsdp2` (model sharded over them), `hsdp` (over those of a node),
                     or `ddp` (whole on each)
 activation_checkpointing  what the backward pass computes anew instead of keeping it: `none`, `selective`, `full`
 compile             compile each decoder block (torch.compile): faster steps on a GPU, after a minute
+lora                null: train every weight. A mapping, which may be empty: train adapters beside the model's weights.
+                    Its keys: `rank` of the adapters; `alpha`, they count alpha / rank times; `dropout` of what they are
+                    given; `targets`, the linear modules that have one: `all-linear`, or names or ends of names
 seed                of the initial weights, the order of the data and the sampling
 steps | tokens      how much to train: one of the two; filled from the job's `work`
 evaluate_every      steps between evaluations (also at step 0 and at the end); 0: only those two
@@ -32,12 +35,14 @@ log_samples         write the ids of every step's sequences as `samples` events,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, one_of, read_json
+from runtimes.contract import shipped_models
 from runtimes.train.errors import BadConfig
 from runtimes.train.strategies.registry import DEFAULT_STRATEGY, check_strategy
 
@@ -53,8 +58,24 @@ PROMPT_CHARACTERS_MAX = 2000
 FILES_MAX = 1000
 NEW_WEIGHTS_RATE = 3e-3
 FINE_TUNING_RATE = 2e-5
+ADAPTER_RATE = 2e-4
+ALL_LINEAR = "all-linear"  # in place of names: every linear module but the head
+RANK_MAX = 1024
+ALPHA_MAX = 65536
+TARGETS_MAX = 256
+TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")  # a module's name, or its end
 DTYPES = ("auto", "float32", "bfloat16")
 CHECKPOINTINGS = ("none", "selective", "full")
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Adapters to train in place of the model's weights: see adapters.py."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    dropout: float = 0.0
+    targets: tuple[str, ...] = (ALL_LINEAR,)
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,7 @@ class TrainConfig:
     strategy: str = DEFAULT_STRATEGY
     activation_checkpointing: str = "none"
     compile: bool = False
+    lora: Lora | None = None
     seed: int = 0
     steps: int | None = None
     tokens: int | None = None
@@ -121,6 +143,7 @@ def settled(config: TrainConfig, *, has_weights: bool, is_shipped: bool, length_
     rate, length = config.learning_rate, config.sequence_length
     if rate is None:  # trained weights are soon spoilt by what suits new ones
         rate = FINE_TUNING_RATE if has_weights else NEW_WEIGHTS_RATE
+        rate = ADAPTER_RATE if config.lora is not None else rate
     if length is None:
         length = SHIPPED_LENGTH if is_shipped else OTHER_LENGTH
         length = max(SEQUENCE_LENGTH_MIN, min(length, length_max or length))
@@ -156,6 +179,9 @@ def _conflicts(values: dict[str, Any], raw: dict[str, Any]) -> list[str]:
     batch = values.get("global_batch_size", TrainConfig.global_batch_size)
     if values.get("log_samples") and batch > LOGGED_BATCH_SIZE_MAX:
         mistakes.append(f"log_samples needs a global_batch_size of at most {LOGGED_BATCH_SIZE_MAX}, got {batch}")
+    model = values.get("model", TrainConfig.model)
+    if values.get("lora") is not None and model in shipped_models():
+        mistakes.append(f"lora needs a model with weights, {model} is shipped without: take a folder or a hub id")
     return mistakes
 
 
@@ -195,6 +221,22 @@ def _files(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _lora(value: Any) -> Lora:
+    values, mistakes = check_keys(value, LORA_CHECKS)
+    if mistakes:
+        raise ValueError("has mistakes: " + "; ".join(mistakes))
+    return Lora(**values)
+
+
+def _targets(value: Any) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not 1 <= len(names) <= TARGETS_MAX:
+        raise ValueError(f"must be {ALL_LINEAR}, a module's name or a list of 1 to {TARGETS_MAX} of them")
+    if not all(isinstance(name, str) and TARGET.fullmatch(name) for name in names):
+        raise ValueError("must hold names of modules only: letters, digits, _ . and -")
+    return tuple(names)
+
+
 def _betas(value: Any) -> tuple[float, float]:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError("must be two numbers")
@@ -202,6 +244,12 @@ def _betas(value: Any) -> tuple[float, float]:
     return check(value[0]), check(value[1])
 
 
+LORA_CHECKS: dict[str, Check] = {
+    "rank": integer(1, RANK_MAX),
+    "alpha": _number(0, ALPHA_MAX, above=True),
+    "dropout": _number(0, 0.99),
+    "targets": _targets,
+}
 CHECKS: dict[str, Check] = {
     "model": _text(300),
     "data": _files,
@@ -222,6 +270,7 @@ CHECKS: dict[str, Check] = {
     "strategy": check_strategy,
     "activation_checkpointing": one_of(*CHECKPOINTINGS),
     "compile": boolean,
+    "lora": _optional(_lora),
     "seed": integer(0, 2**63 - 1),
     "steps": integer(1, STEPS_MAX, optional=True),
     "tokens": integer(1, TOKENS_MAX, optional=True),

@@ -11,11 +11,15 @@ import torch
 from tokenizers import Tokenizer
 
 from runtimes.contract import TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE
+from runtimes.train.adapters import save_adapter
+from runtimes.train.config import Lora
 from runtimes.train.data.tokenizer import PADDING
 from runtimes.train.errors import BadData
 from runtimes.train.model import ModelSource, new_model
+from runtimes.train.weights import merged_weights
 
 EXPORT_FOLDER = "model"
+ADAPTER_FOLDER = "adapter"
 GENERATION_FILE = "generation_config.json"
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 KEPT_BYTES_MAX = 256 << 20  # of one such file
@@ -50,8 +54,7 @@ def export_model(
 
     folder = output_dir / EXPORT_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    with torch.device("meta"):  # the plain model's class: it knows which weights are tied
-        plain = new_model(source, source.dtype)
+    plain = plain_model(source)  # its class knows which weights are tied
     plain.generation_config = hugging_face.GenerationConfig(**_special_ids(source, tokenizer, end_id))
     plain.save_pretrained(folder, state_dict={name: _as(source.dtype, weight) for name, weight in weights.items()})
     kept = kept_files(source)
@@ -66,6 +69,21 @@ def export_model(
     if chat_template is not None:  # goes before whatever the tokenizer's settings say
         (folder / CHAT_TEMPLATE_FILE).write_text(chat_template, encoding="utf-8")
     return sorted(path.name for path in folder.iterdir())
+
+
+def plain_model(source: ModelSource) -> Any:
+    """The model in the dtype of the result, without any weights."""
+    with torch.device("meta"):
+        return new_model(source, source.dtype)
+
+
+def export_adapters(
+    adapters: Mapping[str, torch.Tensor], source: ModelSource, lora: Lora, *, output_dir: Path
+) -> dict[str, torch.Tensor]:
+    """Write whole adapters to output_dir/adapter as peft does; returns the weights that have them merged."""
+    plain = plain_model(source)
+    save_adapter(adapters, plain, lora, output_dir / ADAPTER_FOLDER, base=source.name)
+    return merged_weights(plain, source, adapters, lora)
 
 
 def kept_files(source: ModelSource) -> list[Path]:

@@ -19,11 +19,11 @@ from runtimes.train.container import Container
 from runtimes.train.data.order import batch_samples, largest_part, rank_part
 from runtimes.train.errors import BadData, Stopped
 from runtimes.train.evaluate import micro_batches
-from runtimes.train.export import export_model
+from runtimes.train.export import export_adapters, export_model
 from runtimes.train.loss import summed_loss
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.parallel import gather_results, print_line, wait_for_results
-from runtimes.train.prepare import find_source, prepare_text, prepare_training
+from runtimes.train.prepare import check_base, find_source, prepare_text, prepare_training
 from runtimes.train.report import report_evaluation, report_sample, report_step
 from runtimes.train.strategies.registry import load_strategy
 from runtimes.train.training import Training
@@ -46,11 +46,12 @@ def train(config: TrainConfig, container: Container, events: EventWriter, stop: 
         is_shipped=source.folder is None,
         length_max=getattr(source.config, "max_position_embeddings", None),
     )
+    base = check_base(config, ranks, source)
     # 3. Tokenizer and data: made once a node, the same on all.
     text = prepare_text(config, container, ranks, source, resume_from)
     # 4. Model and optimizer, as the strategy shares them; then their state, if there is one.
     training = prepare_training(
-        config, container, strategy, ranks, events=events, source=source, text=text, resume_from=resume_from
+        config, container, strategy, ranks, events=events, source=source, base=base, text=text, resume_from=resume_from
     )
     # 5. The steps.
     run_steps(training, container, stop)
@@ -157,8 +158,10 @@ def save(training: Training) -> None:
         "layout": training.strategy.layout,
         "data": training.text.corpus.digest,
         "config": dataclasses.asdict(training.config),
+        **({"base": training.base} if training.base else {}),
     }
-    state = training.strategy.saved_state(training.model, training.optimizer)
+    has_adapters = training.config.lora is not None
+    state = training.strategy.saved_state(training.model, training.optimizer, trained_only=has_adapters)
     training.checkpointer.save(state, training.text.tokenizer, trainer)
 
 
@@ -168,21 +171,28 @@ def finish(training: Training, container: Container) -> None:
     if config.sample_every >= 0:
         report_sample(training)
     training.checkpointer.wait()
-    weights = training.strategy.whole_weights(training.model)
-    files = []
-    if ranks.is_leader:
-        source, text = training.source, training.text
-        files = export_model(
-            weights,
-            source,
-            text.tokenizer,
-            end_id=text.end_id,
-            chat_template=text.chat_template,
-            output_dir=container.output_dir,
-        )
+    weights = training.strategy.whole_weights(training.model, trained_only=config.lora is not None)
+    files = wait_for_results(
+        ranks, lambda _: export(training, container, weights) if ranks.is_leader else [], "export"
+    )[0]
     training.events.write(EventKind.EXPORTED, path=str(container.output_dir / "model"), files=files)
     training.events.write(
         EventKind.FINISHED, step=training.step, loss=training.loss, tokens=training.step * config.tokens_per_step
     )
     print_line(ranks, f"finished: {training.step} steps, the model is in {container.output_dir / 'model'}")
     dist.barrier(group=ranks.control)  # a rank that leaves early would take the leader's export with it
+
+
+def export(training: Training, container: Container, weights: dict[str, torch.Tensor]) -> list[str]:
+    """Write the result of these whole weights, of adapters also merged with their base; its files' names."""
+    source, text, lora = training.source, training.text, training.config.lora
+    if lora is not None:
+        weights = export_adapters(weights, source, lora, output_dir=container.output_dir)
+    return export_model(
+        weights,
+        source,
+        text.tokenizer,
+        end_id=text.end_id,
+        chat_template=text.chat_template,
+        output_dir=container.output_dir,
+    )

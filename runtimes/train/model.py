@@ -130,7 +130,8 @@ def flops_per_token(model: nn.Module, sequence_length: int) -> float | None:
     """Floating-point operations that training on one token takes, forward and backward, recomputation not counted.
 
     6 N + 12 L H S (https://arxiv.org/abs/2204.02311, appendix B): N weights that are multiplied by, L layers, H the
-    width of all attention heads, S tokens a sequence. Tables of embeddings are only looked up, unless one is the head.
+    width of all attention heads, S tokens a sequence. A frozen weight takes 4: it has no gradient. Tables of embeddings
+    are only looked up, unless one is the head.
     None for a model with experts, of which a token sees a few, and for one whose configuration does not say.
     """
     whole: Any = model  # a transformers model, not wrapped yet
@@ -142,9 +143,13 @@ def flops_per_token(model: nn.Module, sequence_length: int) -> float | None:
         return None
     tables = {id(part.weight): part.weight for part in model.modules() if isinstance(part, nn.Embedding)}
     tables.pop(id(getattr(head, "weight", None)), None)
-    multiplied = count_parameters(model) - sum(table.numel() for table in tables.values())
+    operations = sum(
+        (6.0 if parameter.requires_grad else 4.0) * parameter.numel()
+        for parameter in model.parameters()
+        if id(parameter) not in tables
+    )
     width = int(heads * (getattr(config, "head_dim", None) or hidden // heads))
-    return 6.0 * multiplied + 12.0 * int(layers) * width * sequence_length
+    return operations + 12.0 * int(layers) * width * sequence_length
 
 
 def _download(name: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from tokenizers import Tokenizer
 
 from runtimes.contract import PINNED_SETTINGS, TOKENIZER_FILE, EventKind, EventWriter
+from runtimes.train.adapters import add_adapters
 from runtimes.train.blocks import prepare_blocks, prepare_compiler
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
@@ -31,7 +33,7 @@ from runtimes.train.report import report_started
 from runtimes.train.sample import encode_prompt
 from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
 from runtimes.train.training import Text, Training
-from runtimes.train.weights import filled_units
+from runtimes.train.weights import base_digest, filled_units
 
 TOKENS_FILE = "cache/tokens.int32"  # below the working directory
 MARKS_FILE = "cache/marks.uint8"
@@ -44,12 +46,28 @@ def find_source(config: TrainConfig, container: Container, resume_from: Path | N
     """
     try:
         source = find_model(config.model, container.input_dir)
+        if config.lora is not None and not source.has_weights:
+            raise BadData(f"lora trains adapters of a model with weights; model {config.model!r} has no safetensors")
         kept_files(source)  # else the last thing that a training does would fail it
     except BadData as error:
         if resume_from is None:
             raise
         raise TrainError(str(error)) from error
     return source
+
+
+def check_base(config: TrainConfig, ranks: Ranks, source: ModelSource) -> str | None:
+    """Digest of the model that adapters are trained for, the same on every node; None where all weights are trained.
+
+    Raises BadData where nodes have different ones.
+    """
+    if config.lora is None:
+        return None
+    found = wait_for_results(ranks, lambda _: base_digest(source) if ranks.is_node_leader else None, "base model")
+    digests = {digest for digest in found if digest is not None}
+    if len(digests) != 1:
+        raise BadData(f"the nodes were given different models: name {config.model!r} by its commit, id@COMMIT")
+    return digests.pop()
 
 
 def prepare_text(
@@ -209,13 +227,17 @@ def prepare_training(
     *,
     events: EventWriter,
     source: ModelSource,
+    base: str | None,
     text: Text,
     resume_from: Path | None,
 ) -> Training:
     """Build the model, wrap it as the strategy requires, report the start, and load the checkpoint if there is one."""
     dtype = choose_dtype(config.dtype, ranks.device)
     model = build_model(source)
-    parameters, flops = count_parameters(model), flops_per_token(model, config.length)
+    parameters = count_parameters(model)
+    if config.lora is not None:
+        add_adapters(model, config.lora, dtype)
+    flops = flops_per_token(model, config.length)
     compiles = config.compile and prepare_compiler(ranks.device, container.work_dir)
     if config.compile and not compiles:
         print_line(
@@ -227,7 +249,9 @@ def prepare_training(
     model = strategy.wrap(units, ranks, dtype)
     optimizer = make_optimizer(model, config)
     checkpointer = Checkpointer(container, ranks, events)
-    training = Training(config, strategy, ranks, events, source, text, model, optimizer, checkpointer, dtype, flops)
+    training = Training(
+        config, strategy, ranks, events, source, text, model, optimizer, checkpointer, dtype, flops, base=base
+    )
     report_started(training, container, parameters)
     if resume_from is not None:
         resume(training, resume_from)
@@ -252,7 +276,9 @@ def resume(training: Training, folder: Path) -> None:
     began = time.monotonic()
     trainer = gather_results(training.ranks, lambda: read_trainer(folder))[training.ranks.rank]
     check_resumable(training, trainer)
-    training.strategy.load_state(folder, training.model, training.optimizer, training.ranks)
+    training.strategy.load_state(
+        folder, training.model, training.optimizer, training.ranks, trained_only=training.config.lora is not None
+    )
     # No step would repair them. Numbers of a stranger that are finite and false cannot be told from trained ones.
     if not training.strategy.is_finite(training.model, training.optimizer, training.ranks):
         raise BadCheckpoint(f"checkpoint {folder.name} has numbers that are not finite")
@@ -269,7 +295,7 @@ def check_resumable(training: Training, trainer: dict[str, Any]) -> None:
 
     Raises BadCheckpoint; a stranger may have written anything there.
     """
-    saved, now = trainer.get("config"), dataclasses.asdict(training.config)
+    saved, now = trainer.get("config"), json.loads(json.dumps(dataclasses.asdict(training.config)))
     step, total = trainer.get("step"), training.config.steps_total
     layout = trainer.get("layout", PLAIN_NAMES)  # checkpoints from before there were strategies do not name it
     if not (isinstance(saved, dict) and isinstance(step, int) and isinstance(trainer.get("world_size"), int)):
@@ -277,7 +303,7 @@ def check_resumable(training: Training, trainer: dict[str, Any]) -> None:
     if not 0 <= step <= total:
         raise BadCheckpoint(f"the checkpoint is of step {step}, the training has {total}")
     mistakes = [
-        f"{key} was {saved.get(key)!r:.100} in the checkpoint, is {now[key]}"
+        f"{key} was {saved.get(key)!r:.100} in the checkpoint, is {now[key]!s:.100}"
         for key in PINNED_SETTINGS
         if saved.get(key) != now[key]
     ]
@@ -289,5 +315,7 @@ def check_resumable(training: Training, trainer: dict[str, Any]) -> None:
             f"strategy {training.config.strategy} loads {training.strategy.layout} alone: "
             "resume with the strategy that saved it"
         )
+    if trainer.get("base") != training.base:
+        raise BadCheckpoint("the model is not the one that the checkpoint's adapters were trained for")
     if trainer.get("data") != training.text.corpus.digest:
         raise BadCheckpoint("the data is not what the checkpoint was trained on")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtimes.contract import PREPARING_EVERY_SECONDS, PREPARING_FIRST_SECONDS, EventKind, EventWriter
+from runtimes.contract import PREPARING_EVERY_SECONDS, PREPARING_FIRST_SECONDS, PREPARING_WORKS, EventKind, EventWriter
 
 
 class PreparingReport:
@@ -28,7 +28,7 @@ class PreparingReport:
         `moves`: how often anything has moved since the work began, on all ranks. `done`, `total`: how much of the work
         is done, in `unit`, where that is known.
         """
-        if seconds < self._due or moves == self._moves:
+        if self._what not in PREPARING_WORKS or seconds < self._due or moves == self._moves:
             return False
         self._due, self._moves = seconds + PREPARING_EVERY_SECONDS, moves
         amounts: dict[str, Any] = {"done": done, "total": total, "unit": unit or None} if done is not None else {}

@@ -16,9 +16,11 @@ from runtimes.train.training import Training
 def report_started(training: Training, container: Container, parameters: int) -> None:
     """The first healthy signal: rank 0's, and on every other node its leader's."""
     config, ranks = training.config, training.ranks
+    trained = sum(parameter.numel() for parameter in training.model.parameters() if parameter.requires_grad)
     facts: dict[str, Any] = {
         "model": config.model,
         "parameters": parameters,
+        **({"trained_parameters": trained} if config.lora else {}),
         "world_size": ranks.world_size,
         "steps_total": config.steps_total,
         "tokens_total": config.steps_total * config.tokens_per_step,

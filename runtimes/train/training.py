@@ -45,6 +45,7 @@ class Training:
     checkpointer: Checkpointer
     dtype: torch.dtype
     flops_per_token: float | None
+    base: str | None = None  # digest of what its adapters belong to, where it trains adapters
     step: int = 0
     started_at: int = 0  # the step from which this start went on
     loss: float | None = None

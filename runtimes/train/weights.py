@@ -5,9 +5,10 @@ A rank shards each block before it fills the next one, so that it never holds mo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from runtimes.contract import sha256_file
+from runtimes.train.adapters import A_ENDING, B_ENDING, adapted_modules, draw_adapter, is_adapter, merge, plain_name
+from runtimes.train.config import Lora
 from runtimes.train.errors import BadData
 from runtimes.train.model import INDEX_FILE, WEIGHTS_FILE, ModelSource, decoder_blocks
 
@@ -24,24 +28,28 @@ NAMED_MAX = 5  # of the weights that a message lists
 
 
 def filled_units(model: nn.Module, source: ModelSource, *, seed: int, is_resumed: bool) -> Iterator[nn.Module]:
-    """Each decoder block once it is filled, in float32 on the CPU; at last the model, with all that was left of it.
+    """Each decoder block once it is filled, on the CPU; at last the model, with all that was left of it.
 
     `model` is on the meta device. Its values are the source's weights where it has some, else drawn from `seed`, the
-    same on any number of ranks. `is_resumed`: a checkpoint will overwrite the parameters, so they stay zero. Raises
-    BadData for weights that are missing, cannot be read or have another shape.
+    same on any number of ranks. `is_resumed`: a checkpoint will overwrite the parameters, so they stay zero; of a model
+    with adapters only these are in it. Raises BadData for weights that are missing, cannot be read or have another
+    shape.
     """
     tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    names: dict[int, list[str]] = {}  # of each tensor: those that are tied have several
+    adapted = adapted_modules(name for name, _ in tensors)
+    names: dict[int, list[str]] = {}  # of each tensor, as in the plain model: those that are tied have several
     for name, tensor in tensors:
-        names.setdefault(id(tensor), []).append(name)
+        names.setdefault(id(tensor), []).append(plain_name(name, adapted))
     units = [*decoder_blocks(model), model]
     _refuse_shared(units[:-1])
     owners, filled = _owners(model), set[nn.Module]()
     with ExitStack() as stack:
         values: _Values = _Zeros() if is_resumed else _Drawn()
-        if source.has_weights and not is_resumed:
-            parameters = [names[id(parameter)] for parameter in model.parameters()]
+        if source.has_weights and (adapted or not is_resumed):
+            parameters = [names[id(parameter)] for name, parameter in model.named_parameters() if not is_adapter(name)]
             values = _open_weights(source, parameters, stack, seed=seed)
+        if adapted:
+            values = _Adapted(values, seed=seed, is_resumed=is_resumed)
         for number, unit in enumerate(units):
             modules = list(_children_first(unit, filled))
             made: dict[int, torch.Tensor] = {}
@@ -55,6 +63,57 @@ def filled_units(model: nn.Module, source: ModelSource, *, seed: int, is_resumed
                         owners[module]._init_weights(module)
             filled.update(modules)
             yield unit
+
+
+def merged_weights(
+    plain: nn.Module, source: ModelSource, adapters: Mapping[str, torch.Tensor], lora: Lora
+) -> dict[str, torch.Tensor]:
+    """The weights of the model that computes as the base with its adapters does, by plain names, in the source's dtype.
+
+    `plain`: the model without adapters, on the meta device. The base is read again a tensor at a time, as it was
+    published: what a rank trains with may be rounded to the dtype that it computes in. Raises BadData.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    tensors = plain.state_dict(keep_vars=True)
+    names: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        names.setdefault(id(tensor), []).append(name)
+    parameters = [names[id(parameter)] for parameter in plain.parameters()]
+    made: dict[int, torch.Tensor] = {}
+    merged: dict[str, torch.Tensor] = {}
+    with ExitStack() as stack, torch.no_grad():
+        values = _open_weights(source, parameters, stack, seed=0)
+        for name, tensor in tensors.items():
+            if id(tensor) not in made:
+                module = name.rpartition(".")[0]
+                a, b = (adapters.get(module + ending) for ending in (A_ENDING, B_ENDING))
+                is_adapted = a is not None and name.endswith(".weight")
+                value = torch.empty_like(tensor, device="cpu", dtype=torch.float32 if is_adapted else None)
+                if not values.read(names[id(tensor)], value):
+                    continue  # a buffer that the base's files do not have either
+                if is_adapted and a is not None and b is not None:
+                    is_transposed = isinstance(plain.get_submodule(module), Conv1D)
+                    value = merge(value, a, b, lora=lora, is_transposed=is_transposed).to(source.dtype)
+                made[id(tensor)] = value
+            merged[name] = made[id(tensor)]
+    return merged
+
+
+def base_digest(source: ModelSource) -> str:
+    """What adapters belong to: SHA-256, in hex, of the configuration and every byte of the weights.
+
+    Names, shapes and sizes would not do: a base and what was fine-tuned from it, which is mistaken for it most easily,
+    have the same. Raises BadData.
+    """
+    folder = source.folder or Path()
+    digest = hashlib.sha256()
+    try:
+        for name in ["config.json", *sorted(set(_read_index(folder).values()))]:
+            digest.update(f"{name} {sha256_file(folder / name)}\n".encode())
+    except OSError as error:
+        raise BadData(f"the model's weights cannot be read: {error!s:.200}") from error
+    return digest.hexdigest()
 
 
 def _children_first(module: nn.Module, filled: set[nn.Module]) -> Iterator[nn.Module]:
@@ -129,6 +188,22 @@ class _Zeros:
             return False  # few checkpoints have buffers
         with torch.no_grad():
             into.zero_()
+        return True
+
+
+class _Adapted:
+    """Adapters as peft draws them, or zero where a checkpoint will fill them; all else from the base."""
+
+    def __init__(self, base: _Values, *, seed: int, is_resumed: bool) -> None:
+        self._base, self._seed, self._is_resumed = base, seed, is_resumed
+
+    def read(self, names: Iterable[str], into: torch.Tensor) -> bool:
+        name = next(filter(is_adapter, names), None)
+        if name is None:
+            return self._base.read(names, into)
+        if self._is_resumed:
+            return _Zeros().read(names, into)
+        draw_adapter(name, into, seed=self._seed)
         return True
 
 

@@ -23,7 +23,24 @@ BATCH_MAX = 1 << 16
 SEQUENCE_MAX = 1 << 20
 OF_SHIPPED_MODELS = {"learning_rate": 3e-3, "sequence_length": 128}
 
+RANK_MAX = 1024
+ALPHA_MAX = 65536
+TARGETS_MAX = 256
 Text = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+Target = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
+
+
+class LoraSection(Section):
+    """Adapters that are trained in place of the model's weights."""
+
+    rank: int = Field(16, ge=1, le=RANK_MAX, description=f"a whole number from 1 to {RANK_MAX}")
+    alpha: Number = Field(32.0, gt=0, le=ALPHA_MAX, description=f"a number above 0 and at most {ALPHA_MAX}")
+    dropout: Number = Field(0.0, ge=0, le=0.99, description="a number from 0 to 0.99")
+    targets: Annotated[list[Target], BeforeValidator(listed), Field(min_length=1, max_length=TARGETS_MAX)] = Field(
+        ["all-linear"], description="all-linear, a linear module's name or its end, or a list of them"
+    )
 
 
 class TrainSection(Section):
@@ -62,6 +79,9 @@ class TrainSection(Section):
         "none", description="none, selective or full"
     )
     compile: bool = Field(False, description="true or false")
+    lora: LoraSection | None = Field(
+        None, description="a mapping of rank, alpha, dropout and targets, {} for their defaults, or null"
+    )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="a whole number from 0")
     evaluate_every: int = Field(100, ge=0, le=STEPS_MAX, description=f"a whole number from 0 to {STEPS_MAX}")
     sample_every: int = Field(0, ge=-1, le=STEPS_MAX, description=f"a whole number from -1 to {STEPS_MAX}")
@@ -83,7 +103,7 @@ class TrainSection(Section):
 
 # That the first runtimes did not have, or whose default was another.
 LATER_FIELDS = (
-    *("strategy", "activation_checkpointing", "compile"),
+    *("strategy", "activation_checkpointing", "compile", "lora"),
     *("learning_rate", "sequence_length", "chat_template", "train_on_inputs", "packing"),
 )
 # Numbers that may be left open; a runtime from before that would call them missing.
@@ -119,6 +139,7 @@ class TrainSpec(SpecKind):
             message = "is for an own command; the built-in runtime reckons it itself"
             yield ("work", "flops_per_step"), message, "no such field"
         yield from _check_batches(data)
+        yield from _check_adapters(data)
 
     def canonical_section(self, section: Section) -> dict[str, Any]:
         """With every default but those of later fields: specs from before these keep their hash, and runtimes from
@@ -190,6 +211,16 @@ def training_tokens(spec: Spec) -> int | None:
 
 def _is_default(key: str, value: Any) -> bool:
     return bool(value == TrainSection.model_fields[key].default)
+
+
+def _check_adapters(data: Mapping[str, Any]) -> Iterator[Finding]:
+    train = data.get("train")
+    if not isinstance(train, dict) or train.get("lora") is None:
+        return
+    model = train.get("model", TrainSection.model_fields["model"].default)
+    if isinstance(model, str) and model in shipped_models():
+        message = f"trains adapters beside a model's weights, and {model} is shipped without any"
+        yield ("train", "lora"), message, "a model with weights: a folder under files or a hub id"
 
 
 def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -56,11 +56,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def wrap(self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype) -> nn.Module:
-        """The model to train with. `units`: its decoder blocks, then the model itself, in float32 on the CPU.
+        """The model to train with. `units`: its decoder blocks, then the model itself, on the CPU.
 
         Each unit has its weights when it comes, the same on every rank; those of the next one are not in memory yet.
         The result is called as the model is, is on `ranks.device`, and computes in `dtype`. Its parameters stay in
-        float32; the optimizer is made over them.
+        float32, frozen ones in `dtype`; the optimizer is made over those that are not frozen.
         """
 
     def scale_loss(self, ranks: Ranks, targets: int) -> float:
@@ -83,22 +83,44 @@ class Strategy(ABC):
         total, stops, saves = sum_over_ranks(ranks, [loss, float(stop), float(save)])
         return Agreement(total, stop=stops > 0, save=saves > 0)
 
-    def saved_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """What a checkpoint saves, as torch's distributed checkpoint writes it. All ranks call it."""
+    def saved_state(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, *, trained_only: bool = False
+    ) -> dict[str, Any]:
+        """What a checkpoint saves, as torch's distributed checkpoint writes it. All ranks call it.
+
+        `trained_only`: without what is frozen, and without buffers.
+        """
         weights, moments = get_state_dict(model, optimizer)
+        if trained_only:
+            trained = dict(_trained_parameters(model))
+            weights = {name: weight for name, weight in weights.items() if name in trained}
         return {"model": weights, "optimizer": moments}
 
-    def load_state(self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> None:
+    def load_state(
+        self,
+        folder: Path,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        ranks: Ranks,
+        *,
+        trained_only: bool = False,
+    ) -> None:
         """Fill model and optimizer from a checkpoint of this layout, by any number of ranks. All ranks call it.
 
         Whatever a stranger saved is read as data (checkpoint_reader.py); raises BadCheckpoint. The optimizer's settings
         stay those of the configuration: another one's would end the first step, as nobody's fault.
         """
-        state = self.saved_state(model, optimizer)
+        state = self.saved_state(model, optimizer, trained_only=trained_only)
         settings = copy.deepcopy(state["optimizer"]["param_groups"])
         load_state(state, folder, ranks.checkpoint)
         state["optimizer"]["param_groups"] = settings
-        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        set_state_dict(
+            model,
+            optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=StateDictOptions(strict=not trained_only),  # the checkpoint was held to name all that `state` has
+        )
 
     def is_finite(self, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> bool:
         """Whether weights and moments have neither NaN nor infinity, on any rank. All ranks call it."""
@@ -107,6 +129,21 @@ class Strategy(ABC):
         mine = [item.to_local() if isinstance(item, DTensor) else item for item in tensors]
         return sum_over_ranks(ranks, [float(sum(not torch.isfinite(item).all() for item in mine))]) == [0.0]
 
-    def whole_weights(self, model: nn.Module) -> dict[str, Any]:
-        """The whole weights on the CPU under the plain model's names, at least on rank 0. All ranks call it."""
+    def whole_weights(self, model: nn.Module, *, trained_only: bool = False) -> dict[str, Any]:
+        """The whole weights on the CPU under the plain model's names, at least on rank 0. All ranks call it.
+
+        `trained_only`: of what is not frozen; no more is gathered.
+        """
+        if trained_only:
+            return {
+                name: (weight.full_tensor() if isinstance(weight, DTensor) else weight).detach().cpu()
+                for name, weight in _trained_parameters(model)
+            }
         return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def _trained_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """What is not frozen, by plain names: DDP puts its own before them."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            yield name.removeprefix("module."), parameter

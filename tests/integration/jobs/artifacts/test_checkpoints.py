@@ -15,6 +15,7 @@ from jobs.models import Artifact, Job, Lease
 from jobs.running import reports
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
+from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import Reason
 from tests import stage
 from tests.integration.jobs.checkpointing import Files, genuine, run_next, save, sealed
@@ -23,6 +24,7 @@ from tests.integration.jobs.conftest import node_with_key
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.agent_urls")]
 
 STEP = 10
+ADAPTERS = {"rank": 4, "alpha": 32.0, "dropout": 0.0, "targets": ["all-linear"]}
 Lie = Callable[[Lease], Files]
 
 
@@ -75,6 +77,9 @@ LIES: dict[str, Lie] = {
     "a trainer of another seed": lambda lease: with_trainer(
         lease, config={"global_batch_size": 16, "sequence_length": 128, "seed": 7}
     ),
+    "adapters of a job that trains all weights": lambda lease: with_trainer(
+        lease, config={"global_batch_size": 16, "sequence_length": 128, "seed": 0, "lora": ADAPTERS}
+    ),
     "a trainer without a configuration": lambda lease: with_trainer(lease, config=None),
 }
 
@@ -90,6 +95,23 @@ def test_what_it_does_not_write_is_none_and_pays_nobody(lease: Lease, store: Sto
     lease.refresh_from_db()
     assert (lease.state, lease.charge_units) == ("ended", 0)
     assert not Artifact.objects.resumable(lease.attempt.job).exists()
+
+
+@pytest.mark.parametrize("saved", [{}, {"lora": ADAPTERS | {"rank": 8}}], ids=["none", "another rank"])
+def test_a_checkpoint_of_adapters_is_of_those_that_the_job_trains(
+    alice: Organisation, bob: Node, saved: dict[str, Any]
+) -> None:
+    Node.objects.update(facts=bob.facts | {"runtime_features": list(RUNTIME_FEATURES)})
+    _, (lease,) = stage.running_job(alice, train={"model": "org/name", "lora": {"rank": 4}})
+    stage.see_running(lease, seconds=60)
+    lease = Lease.objects.select_related("attempt__job", "node").get(pk=lease.pk)
+    pinned = json.loads(genuine(lease, STEP)["trainer.json"])["config"]
+    with pytest.raises(BadManifest, match="says lora"):
+        save(lease, STEP, with_trainer(lease, config=pinned | saved))
+    files = genuine(lease, STEP + 1)
+    trainer = json.loads(files["trainer.json"]) | {"config": pinned | {"lora": ADAPTERS}, "base": "0" * 64}
+    files["trainer.json"] = json.dumps(trainer).encode()
+    assert save(lease, STEP + 1, sealed(lease, STEP + 1, files)).state == "complete"
 
 
 def test_one_that_was_refused_is_not_sent_again(lease: Lease) -> None:

@@ -15,7 +15,8 @@ from jobs.states import ArtifactState
 from marketplace.accounts.models import Organisation
 from marketplace.portal.chat import datasets
 from marketplace.portal.chat.models import Chat, Dataset, Message
-from runtimes.train.data.corpus import read_documents
+from runtimes.train.data.conversations import text_of
+from runtimes.train.data.documents import find_runs, read_records
 from tests import stage
 from tests.integration.portal.chat.conftest import ask_and_wait, sign_in
 
@@ -45,8 +46,8 @@ def test_the_trainer_reads_a_document_a_conversation(browser: Client, chat: Chat
     dataset = make(browser, chat)
     (tmp_path / datasets.TEXTS_FILE).write_bytes(read(browser, dataset, datasets.TEXTS_FILE))
     spec = parse(browser.get(f"/chat/datasets/{dataset.pk}/job.yaml").content)
-    [document] = read_documents(tuple(train_of(spec).data), tmp_path, seed=0)
-    assert document == f"Be brief.\nWhat is a souk?{answer.text}"
+    [record] = read_records(find_runs(tuple(train_of(spec).data), tmp_path, 0))
+    assert text_of(record) == f"Be brief.\nWhat is a souk?{answer.text}"
 
 
 def test_the_training_is_launched_once_at_the_price_that_was_shown(

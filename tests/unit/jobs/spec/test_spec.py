@@ -26,16 +26,18 @@ from jobs.spec import (
     parse,
     spec_hash,
 )
-from jobs.spec.kinds.train import train_of
+from jobs.spec.kinds.train import LoraSection, train_of
 from jobs.spec.model import GPUS_MAX, RETRY_REASONS, JobFields
 from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
 from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
+from runtimes.contract import PINNED_SETTINGS
 from runtimes.train.config import (
     FINE_TUNING_RATE,
     NEW_WEIGHTS_RATE,
     OTHER_LENGTH,
     SHIPPED_LENGTH,
+    Lora,
     TrainConfig,
     parse_config,
     settled,
@@ -176,6 +178,22 @@ def test_what_is_left_open_is_as_before_for_a_new_model_and_the_runtimes_choice_
     assert (of_new.learning_rate, of_new.sequence_length) == (NEW_WEIGHTS_RATE, 512)
 
 
+def test_adapters_have_the_defaults_of_the_runtime_and_need_one_that_knows_them() -> None:
+    unset = parse(FULL.replace("train: {", "train: {model: org/name, "))
+    assert spec_hash(parse(FULL.replace("train: {", "train: {model: org/name, lora: null, "))) == spec_hash(unset)
+    used = parse(FULL.replace("train: {", "train: {model: org/name, lora: {}, "))
+    assert from_wire(json.loads(json.dumps(canonical(used)))) == used
+    config = parse_config(kind_of(used).config(used))
+    assert config.lora == Lora()
+    saved = json.loads(json.dumps(dataclasses.asdict(config)))
+    assert {name: saved[name] for name in PINNED_SETTINGS} == {
+        name: kind_of(used).config(used)[name] for name in PINNED_SETTINGS
+    }, "a checkpoint says what the marketplace compares it with"
+    assert kind_of(used).runtime_features(used) == {"train.lora"} <= set(RUNTIME_FEATURES)
+    some = parse(FULL.replace("train: {", "train: {model: org/name, lora: {rank: 4, targets: q_proj}, "))
+    assert parse_config(kind_of(some).config(some)).lora == Lora(rank=4, targets=("q_proj",))
+
+
 def test_unknown_strategy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="strategy") as caught:
         parse(FULL.replace("train: {", "train: {strategy: zero3, "))
@@ -200,6 +218,11 @@ def test_train_section_has_the_runtimes_keys_and_defaults() -> None:
         "chat_template: ''", "chat_template: a.jinja", "packing: 1", "packing: false", "train_on_inputs: true",
         "weight_decay: 11", "gradient_clip: 0", "seed: 9223372036854775807", "seed: 9223372036854775808",
         "sample_every: -1", "sample_every: -2", "log_every: 0", "betas: [0.9, 0.99999]", "betas: [0.9, 0.999999]",
+        "model: m, lora: {rank: 1}", "model: m, lora: {rank: 0}", "model: m, lora: {rank: 1025}",
+        "model: m, lora: {alpha: 0.1}", "model: m, lora: {alpha: 0}", "model: m, lora: {alpha: 65537}",
+        "model: m, lora: {dropout: 0.99}", "model: m, lora: {dropout: 1}", "model: m, lora: {rnk: 1}",
+        "model: m, lora: {targets: []}", "model: m, lora: {targets: ['.*']}", "model: m, lora: {targets: [a.b-c_1]}",
+        'model: m, lora: {targets: ["a\\n"]}', "model: m, lora: true", "lora: {}", "lora: null",
         "warmup_steps: 0", "evaluate_every: 1.5", "sample_prompt: ''", "model: ''", "data: ['']",
     ],
 )  # fmt: skip
@@ -258,7 +281,7 @@ def test_units() -> None:
 
 def test_reference_names_every_field_of_every_section() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
-    models = (JobFields, Resources, Work, Budget, Checkpoint, Retry, TrainSection)
+    models = (JobFields, Resources, Work, Budget, Checkpoint, Retry, TrainSection, LoraSection)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 
