@@ -179,9 +179,11 @@ def test_what_is_left_open_is_as_before_for_a_new_model_and_the_runtimes_choice_
 
 
 def test_adapters_have_the_defaults_of_the_runtime_and_need_one_that_knows_them() -> None:
-    unset = parse(FULL.replace("train: {", "train: {model: org/name, "))
-    assert spec_hash(parse(FULL.replace("train: {", "train: {model: org/name, lora: null, "))) == spec_hash(unset)
-    used = parse(FULL.replace("train: {", "train: {model: org/name, lora: {}, "))
+    unset = parse(FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, "))
+    assert spec_hash(
+        parse(FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, lora: null, "))
+    ) == spec_hash(unset)
+    used = parse(FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, lora: {}, "))
     assert from_wire(json.loads(json.dumps(canonical(used)))) == used
     config = parse_config(kind_of(used).config(used))
     assert config.lora == Lora()
@@ -190,7 +192,9 @@ def test_adapters_have_the_defaults_of_the_runtime_and_need_one_that_knows_them(
         name: kind_of(used).config(used)[name] for name in PINNED_SETTINGS
     }, "a checkpoint says what the marketplace compares it with"
     assert kind_of(used).runtime_features(used) == {"train.lora"} <= set(RUNTIME_FEATURES)
-    some = parse(FULL.replace("train: {", "train: {model: org/name, lora: {rank: 4, targets: q_proj}, "))
+    some = parse(
+        FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, lora: {rank: 4, targets: q_proj}, ")
+    )
     assert parse_config(kind_of(some).config(some)).lora == Lora(rank=4, targets=("q_proj",))
 
 
