@@ -48,20 +48,21 @@ def add_adapters(model: nn.Module, lora: Lora, dtype: torch.dtype) -> None:
     except ValueError as error:  # such as a module whose weight its model reads without calling it
         raise BadConfig([f"lora cannot be used with this model: {error!s:.300}"]) from error
     for parameter in model.parameters():
-        if not parameter.requires_grad:
+        if not parameter.requires_grad and parameter.is_floating_point():
             parameter.data = parameter.data.to(dtype)
 
 
 def make_config(model: nn.Module, lora: Lora, *, base: str | None = None) -> Any:
     """peft's configuration, a LoraConfig. `base`: the model's name, id or id@revision, for whoever loads the folder."""
-    from peft import LoraConfig
+    import peft
     from transformers.pytorch_utils import Conv1D
 
     chosen = choose_modules(model, lora.targets)
     name, _, revision = (base or "").partition("@")
-    return LoraConfig(
+    make: Any = peft.LoraConfig  # typed there as if alpha were whole
+    return make(
         r=lora.rank,
-        lora_alpha=int(lora.alpha) if lora.alpha.is_integer() else lora.alpha,  # type: ignore[arg-type]
+        lora_alpha=int(lora.alpha) if lora.alpha.is_integer() else lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=_shortened(model, chosen),
         fan_in_fan_out=all(isinstance(module, Conv1D) for module in chosen.values()),
