@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from jobs.spec import kind_of, parse
 from runtimes.contract import Env, ExitCode
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses, samples
 
+EXAMPLES = Path(__file__).parents[4] / "examples"
 TAUGHT = {"souk": "a market", "bazaar": "many shops", "stall": "one shop", "haggle": "to talk of prices"}
 STEPS, SAVED = 160, 80
 LOSS_DIFFERENCE_MAX = 1e-4
@@ -108,6 +111,16 @@ def test_a_template_of_the_customer_and_a_table(taught: Work, tmp_path: Path) ->
     [started], [of_packed] = work.events("started"), taught.events("started")
     assert started["train_sequences"] + started["eval_sequences"] == len(conversations())
     assert of_packed["train_sequences"] + of_packed["eval_sequences"] <= len(conversations()) / 2
+
+
+def test_the_example_is_learned(tmp_path: Path) -> None:
+    spec = parse((EXAMPLES / "train-conversations.yaml").read_text())
+    work = Work(tmp_path / "example", ranks=1, launched=False).write(kind_of(spec).config(spec))
+    shutil.copy(EXAMPLES / "conversations.jsonl", work.root / "input")
+    code, output = work.run()
+    assert code == ExitCode.OK, output
+    found = losses(work)
+    assert found[max(found)] < 0.5 < 3 < found[1]
 
 
 @pytest.mark.parametrize(
