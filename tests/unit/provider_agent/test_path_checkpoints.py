@@ -80,7 +80,7 @@ def test_links_and_pipes_are_left_out(work: Path, tmp_path: Path) -> None:
     (work / "results" / "link").symlink_to(tmp_path / "private")
     (work / "results" / "folder").symlink_to(tmp_path)
     os.mkfifo(work / "results" / "pipe")
-    assert sorted(content(copied(work))) == [*sorted([f"content/{name}" for name in FILES] + ["MANIFEST.json"])][:4]
+    assert sorted(content(copied(work))) == sorted(["MANIFEST.json", *(f"content/{name}" for name in FILES)])
 
 
 @pytest.mark.parametrize("path", ["link", "link/private", "pipe", "missing", "results/missing"])
@@ -127,11 +127,9 @@ def test_a_file_that_was_copied_and_then_written_ends_it(work: Path, monkeypatch
 
 
 def test_a_new_file_after_the_copy_ends_it(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = copying.list_path
-
     def with_new(*args: object) -> object:
         (work / "results" / "optimizer").write_bytes(b"o")
-        return real(*args)
+        return list_path(*args)
 
     monkeypatch.setattr(copying, "list_path", with_new)
     with pytest.raises(CopyTorn, match="came, went or were written"):
