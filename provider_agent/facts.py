@@ -18,6 +18,7 @@ from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFa
 # What this agent's runtimes know and earlier ones did not: a job that needs one is placed on no older agent.
 RUNTIME_FEATURES = (
     "outputs",
+    "checkpoint_path",
     "train.ddp",
     "train.hsdp",
     "train.activation_checkpointing",

@@ -54,6 +54,11 @@ PREPARING_AMOUNT_MAX = 2**53  # the largest integer that every reader of JSON ke
 PREPARING_UNIT = re.compile(r"[a-z]{1,20}")  # bytes, documents, tokens, ...
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
 HASH_CHUNK_BYTES = 1 << 20
+# Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
+RESERVED_NAMES = frozenset({"checkpoint", "resume", "config.json", "events.jsonl", SERVE_SOCKET})
+CHECKPOINT_PATH_CHARACTERS_MAX = 200
+CHECKPOINT_PATH_PARTS_MAX = 8
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 MODELS_DIR = Path(__file__).parent / "train" / "models"  # one configuration a shipped model
 
 
@@ -239,6 +244,18 @@ def checkpoint_step(folder: Path) -> int | None:
     return int(digits) if folder.name != digits and is_number else None
 
 
+def checkpoint_path_mistake(path: str) -> str | None:
+    """What is wrong with a job file's `checkpoint.path`, relative to the work folder; None for a good one."""
+    parts = path.split("/")
+    if len(path) > CHECKPOINT_PATH_CHARACTERS_MAX or len(parts) > CHECKPOINT_PATH_PARTS_MAX:
+        return f"has more than {CHECKPOINT_PATH_CHARACTERS_MAX} characters or {CHECKPOINT_PATH_PARTS_MAX} names"
+    if not all(_PLAIN_NAME.fullmatch(part) for part in parts):
+        return "is not a path of plain names below the work folder (letters, digits, _, . and -, the first no . or -)"
+    if parts[0] in RESERVED_NAMES or path == "input":
+        return "lies where the marketplace itself writes"
+    return None
+
+
 def complete_checkpoints(root: Path) -> list[Path]:
     """Folders of the checkpoints whose manifest was written, oldest first; partial ones are left out."""
     found = [p for p in root.glob(f"{CHECKPOINT_PREFIX}*") if checkpoint_step(p) is not None]
@@ -252,9 +269,12 @@ def list_files(folder: Path) -> list[FileEntry]:
     return [FileEntry(p.relative_to(folder).as_posix(), p.stat().st_size, sha256_file(p)) for p in paths]
 
 
-def write_manifest(folder: Path, **extra: Any) -> list[FileEntry]:
-    """Make `folder` complete: hash its files, flush them to the disk, then write the manifest last, atomically."""
-    files = list_files(folder)
+def write_manifest(folder: Path, *, known: list[FileEntry] | None = None, **extra: Any) -> list[FileEntry]:
+    """Make `folder` complete: hash its files, flush them to the disk, then write the manifest last, atomically.
+
+    `known`: the files where they have been hashed already.
+    """
+    files = list_files(folder) if known is None else known
     for entry in files:
         _flush(folder / entry.path)
     body = {"contract": CONTRACT_VERSION, **extra, "files": [entry.__dict__ for entry in files]}

@@ -109,6 +109,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
             every_steps=spec.checkpoint.every_steps,
             every_seconds=spec.checkpoint.every_seconds,
             keep=spec.checkpoint.keep,
+            path=spec.checkpoint.path,
         ),
         gang=gang_place(lease),
         network=spec.network,

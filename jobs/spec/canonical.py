@@ -69,7 +69,8 @@ def _payment(payment: Payment) -> dict[str, Any]:
 
 def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     every = f"{checkpoint.every_steps} steps" if checkpoint.every_steps else format_duration(checkpoint.every_seconds)
-    return {"every": every, "keep": checkpoint.keep}
+    body = {"every": every, "keep": checkpoint.keep}
+    return body if checkpoint.path is None else body | {"path": checkpoint.path}
 
 
 def _money(usd_micros: int | None) -> str | None:

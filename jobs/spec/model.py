@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from jobs.spec.section import (
+    CheckpointPath,
     FilePath,
     InputPath,
     Label,
@@ -121,6 +122,9 @@ class Checkpoint(Section):
         (0, 300), description="a number of steps or a duration, such as 50 steps or 5m"
     )
     keep: int = Field(2, ge=1, le=100, description="a whole number from 1 to 100")
+    path: CheckpointPath | None = Field(
+        None, description="a folder or file in the work folder that the command saves to, such as results"
+    )
 
     @property
     def every_steps(self) -> int:
@@ -155,7 +159,7 @@ class JobFields(Section):
     work: Work | None = Field(None, description="a mapping with tokens or steps")
     budget: Budget = Field(description="a mapping with max_total, max_per_gpu_hour, deadline")
     payment: Payment = Field(Payment(), description="a mapping with asset and mode")
-    checkpoint: Checkpoint = Field(Checkpoint(), description="a mapping with every and keep")
+    checkpoint: Checkpoint = Field(Checkpoint(), description="a mapping with every, keep and path")
     retry: Retry = Field(Retry(), description="a mapping with max_attempts and on")
     env: Annotated[dict[Variable, Value], Field(max_length=ENV_MAX)] = Field(
         {}, description="a mapping of names to texts; numbers and true or false in quotes"

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from jobs.spec.units import parse_duration, parse_every, parse_memory, parse_money
+from runtimes.contract import checkpoint_path_mistake
 
 VALUE_CHARACTERS_MAX = 32_768
 
@@ -61,6 +62,13 @@ def _value(value: str) -> str:
     return value
 
 
+def _checkpoint_path(value: str) -> str:
+    path = PurePosixPath(value).as_posix()  # without `./` and a last `/`
+    if mistake := checkpoint_path_mistake(path):
+        raise ValueError(mistake)
+    return path
+
+
 def as_every(value: Any) -> Any:
     # The canonical form has been through here already when a spec is copied.
     return value if isinstance(value, tuple) else parse_every(value)
@@ -79,6 +87,7 @@ Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,32}$")]
 Variable = Annotated[str, AfterValidator(_variable)]
 Value = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]
 FilePath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_file_path)]
+CheckpointPath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_checkpoint_path)]
 InputPath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_input_path)]
 Micros = Annotated[int, BeforeValidator(parse_money)]
 Seconds = Annotated[int, BeforeValidator(parse_duration)]

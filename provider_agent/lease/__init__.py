@@ -24,5 +24,6 @@
     serving.py             announces a serving lease to the gateways
     orphan_containers.py   ends programs without a lease
 
-runtimes/ has one module per runtime that a node can run.
+runtimes/ has one module per runtime that a node can run. path_checkpoints/ copies and restores the path that a job file
+names for a program that knows nothing of checkpoints.
 """

@@ -19,7 +19,7 @@ from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME, append_to_l
 from provider_agent.journal import ArtifactEntry, LeaseEntry
 from provider_agent.lease.collecting import collect_output
 from provider_agent.lease.snapshot import take_snapshot
-from provider_agent.lease.workfolder import OUTPUT_NAME
+from provider_agent.lease.workfolder import CHECKPOINT_NAME, OUTPUT_NAME
 from provider_agent.protocol import (
     ArtifactBegin,
     ArtifactComplete,
@@ -67,6 +67,23 @@ class ArtifactShipper:
         """
         name = snapshot_name(relative)
         await asyncio.to_thread(take_snapshot, self._work(), relative, self._snapshot(name))
+        self._add_checkpoint(name, step=step, billable_ms=billable_ms)
+
+    def add_copy(self, copy: Path, *, step: int, billable_ms: int) -> None:
+        """Journal that a complete folder, which the agent itself made on the disk of the snapshots, must be shipped.
+
+        Raises OSError, and JournalFailed.
+        """
+        name = snapshot_name(contract.checkpoint_folder(Path(CHECKPOINT_NAME), step).as_posix())
+        remove_tree(self._snapshot(name))  # of an agent that was killed before it had journaled it
+        copy.rename(self._snapshot(name))
+        self._add_checkpoint(name, step=step, billable_ms=billable_ms)
+
+    def newest_step(self) -> int:
+        """Of all checkpoints that were taken of this lease; 0 without any."""
+        return max((artifact.step or 0 for artifact in self._artifacts() if artifact.kind == "checkpoint"), default=0)
+
+    def _add_checkpoint(self, name: str, *, step: int, billable_ms: int) -> None:
         artifact = ArtifactEntry(folder=name, kind="checkpoint", step=step, billable_ms=billable_ms)
         self._context.journal.save_artifact(self._entry.lease_id, artifact)
         self._added.set()

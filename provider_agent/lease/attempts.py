@@ -222,7 +222,8 @@ class Attempt:
             ending = Ending(Reason.DISK_FULL, "the node's disk is full", ending.exit_code)
         elif ending.reason is Reason.EXIT_NONZERO and is_full(self._folder, LEASE_DISK_FULL_BYTES):
             ending = Ending(ending.reason, f"{ending.message}; the job's disk on this node is full", ending.exit_code)
-        await self._watch.take_checkpoints()
+        is_over = ending.reason in REASONS_WITHOUT_CONTACT or ending.reason is Reason.COMPLETED
+        await self._watch.finish_checkpoints(ended, with_last=not is_over)
         if ending.reason in REASONS_WITHOUT_CONTACT:
             return ending
         if ending.reason is Reason.COMPLETED:

@@ -76,7 +76,7 @@ class _Result:
     def __init__(self, work: Path, into: Path, *, has_own_disk: bool, until: float) -> None:
         self._work, self._into, self._has_own_disk, self._until = work, into, has_own_disk, until
         self._copied_until = time.monotonic() + COPY_SECONDS_MAX
-        self._names = _Names()
+        self._names = ArtifactNames()
         self._bytes_left = OUTPUT_BYTES_MAX
         self.lines: list[str] = []
 
@@ -206,8 +206,8 @@ def _mark(found: os.stat_result) -> Mark:
     return found.st_size, found.st_mtime_ns
 
 
-class _Names:
-    """The names that an output has, so that a new one neither hides nor contradicts another."""
+class ArtifactNames:
+    """The names that an artifact has, so that a new one neither hides nor contradicts another."""
 
     def __init__(self) -> None:
         self._files: set[str] = set()
@@ -215,6 +215,7 @@ class _Names:
         self.count = 0
 
     def add(self, path: str) -> None:
+        """One more file."""
         self.count += 1
         self._files.add(path.casefold())
         self._folders.update(parent.as_posix() for parent in PurePosixPath(path.casefold()).parents)

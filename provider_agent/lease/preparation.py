@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from provider_agent.executors.base import LaunchSpec
 from provider_agent.lease.collecting import record_given
 from provider_agent.lease.disk_use import record_share
 from provider_agent.lease.fetch import fetch_artifact
+from provider_agent.lease.path_checkpoints.restoring import restore_path
+from provider_agent.lease.path_checkpoints.state import CopyState
 from provider_agent.lease.runtimes.base import Runtime
 from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.lease.workfolder import (
@@ -29,11 +32,14 @@ from provider_agent.lease.workfolder import (
 )
 from provider_agent.overlay import Overlay, overlay_of
 from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
+from provider_agent.system.removal import remove_tree
 from runtimes.contract import checkpoint_folder
 
 MEMORY_RESERVE_MIB = 2048  # of the node's memory, left to the agent and the container engine
 CPUS_MIN = 0.1
 MIB = 1024**2
+
+log = logging.getLogger(__name__)
 
 
 async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
@@ -45,17 +51,17 @@ async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
     disk_mib = await context.executor.make_room(folder, disk_share=share)
     work = make_work_folder(folder, assignment)
     fetched = await runtime.fetch_input(context, assignment, folder)
-    step_folder = await _fetch_checkpoint(context, assignment, work)
-    await asyncio.to_thread(record_given, work, folder)
+    await asyncio.to_thread(record_given, work, folder)  # before the checkpoint: what it brings back is output too
+    resume_path = await _fetch_checkpoint(context, assignment, work)
     await asyncio.to_thread(record_share, folder, share)
-    spec = _launch_spec(context, assignment, runtime, folder, step_folder, disk_mib=disk_mib, share=share)
+    spec = _launch_spec(context, assignment, runtime, folder, resume_path, disk_mib=disk_mib, share=share)
     return replace(
         spec, shared_folders=spec.shared_folders | fetched.shared_folders, env=spec.env | fetched.environment
     )
 
 
 async def _fetch_checkpoint(context: AgentContext, assignment: Assignment, work: Path) -> str:
-    """Fetch the checkpoint to go on from; returns its folder's name, empty when the program starts anew."""
+    """Fetch the checkpoint to go on from; where it lies in the work folder, empty when the program starts anew."""
     if assignment.resume_artifact_id is None:
         return ""
     arriving = work / RESUME_NAME / "arriving"
@@ -70,7 +76,15 @@ async def _fetch_checkpoint(context: AgentContext, assignment: Assignment, work:
         raise CheckpointDamaged(str(damaged.exceptions[0] if damaged else errors)) from errors
     target = checkpoint_folder(work / RESUME_NAME, found.step or 0)
     arriving.rename(target)
-    return target.name
+    path = assignment.checkpoint.path
+    if path is None:
+        return f"{RESUME_NAME}/{target.name}"
+    is_there = await asyncio.to_thread(restore_path, target, work, path)
+    await asyncio.to_thread(remove_tree, work / RESUME_NAME)
+    CopyState(resumed_step=found.step or 0).save(context.folder.lease(assignment.lease_id))
+    if not is_there:  # whoever saved it lied: beginning anew loses no more than the lie did
+        log.warning("The checkpoint holds no %s: the program starts anew. lease_id=%s", path, assignment.lease_id)
+    return path if is_there else ""
 
 
 def _launch_spec(
@@ -78,7 +92,7 @@ def _launch_spec(
     assignment: Assignment,
     runtime: Runtime,
     folder: Path,
-    step_folder: str,
+    resume_path: str,
     *,
     disk_mib: int,
     share: float,
@@ -95,7 +109,7 @@ def _launch_spec(
         devices,
         seen_work=seen_work,
         seen_shared_folders=executor.seen_shared_folders(folder),
-        resume_step_folder=step_folder,
+        resume_path=resume_path,
         rendezvous=rendezvous,
     )
     cores = sorted({core for device in devices for core in cores_of(device)})

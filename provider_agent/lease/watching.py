@@ -11,6 +11,7 @@ from provider_agent.errors import ExecutorFailed, JournalFailed
 from provider_agent.executors.base import Exit, Handle, log_path, preamble_bytes
 from provider_agent.lease.artifact_shipper import ArtifactShipper, snapshot_name
 from provider_agent.lease.deadline import LeaseDeadline
+from provider_agent.lease.path_checkpoints.schedule import PathCheckpoints
 from provider_agent.lease.receipts import RECEIPT_SECONDS
 from provider_agent.lease.record import LeaseRecord
 from provider_agent.lease.runtimes.registry import runtime_of
@@ -39,10 +40,18 @@ class Watch:
         self._record = record
         self._deadline = deadline
         self._shipper = shipper
+        self._copies = PathCheckpoints(record, shipper)
         self._refused: set[str] = set()  # checkpoints that can never be taken
 
     async def until_ended(self, handle: Handle) -> Exit:
         """Tick until the program has ended; how it did is journaled."""
+        try:
+            return await self._until_ended(handle)
+        except BaseException:
+            self._copies.cancel()
+            raise
+
+    async def _until_ended(self, handle: Handle) -> Exit:
         record, entry, executor = self._record, self._record.entry, self._context.executor
         started_at = time.monotonic()
         scan_at = receipt_at = 0.0
@@ -56,6 +65,7 @@ class Watch:
                 record.start_metering()
                 record.change(AttemptState.RUNNING)
                 receipt_at = now + RECEIPT_SECONDS
+            self._copies.tick()
             if now >= scan_at:
                 await self.take_checkpoints()
                 scan_at = now + CHECKPOINT_SCAN_SECONDS
@@ -81,8 +91,11 @@ class Watch:
     async def take_checkpoints(self) -> None:
         """Take each new complete checkpoint with the meter's reading, and make a receipt for it.
 
-        The newest first: where there is no end of them, the others wait for the next scan.
+        The newest first: where there is no end of them, the others wait for the next scan. Where the job file names a
+        path, its copies are the checkpoints, and the program's own are none.
         """
+        if self._copies.path is not None:
+            return
         known = self._shipper.known() | self._refused
         until = time.monotonic() + CHECKPOINT_SCAN_SECONDS_MAX
         found = await asyncio.to_thread(complete_checkpoints, self._record.work.resolve())
@@ -101,6 +114,11 @@ class Watch:
                 log.warning("A checkpoint was not taken: %s lease_id=%s", error, self._record.entry.lease_id)
                 continue
             self._record.book.make(billable_ms)
+
+    async def finish_checkpoints(self, ended: Exit, *, with_last: bool) -> None:
+        """Take what was saved last, after the program has ended; of a path, one last copy where it is asked for."""
+        await self.take_checkpoints()
+        await self._copies.finish(ended, with_last=with_last)
 
     async def _poll(self, handle: Handle) -> Exit | None:
         """Ask the executor; an engine that is away for a moment (an upgrade) does not end a program."""

@@ -105,10 +105,13 @@ def contract_environment(
     *,
     seen_work: str,
     seen_shared_folders: str,
-    resume_step_folder: str,
+    resume_path: str,
     rendezvous: Rendezvous,
 ) -> dict[str, str]:
-    """The variables of the contract, by the paths that the program sees."""
+    """The variables of the contract, by the paths that the program sees.
+
+    `resume_path`: where in the work folder the checkpoint lies; empty where the program starts anew.
+    """
     gang, checkpoint = assignment.gang, assignment.checkpoint
     return {
         Env.CONTRACT: str(CONTRACT_VERSION),
@@ -119,7 +122,7 @@ def contract_environment(
         Env.OUTPUT_DIR: f"{seen_work}/{OUTPUT_NAME}",
         Env.CHECKPOINT_DIR: f"{seen_work}/{CHECKPOINT_NAME}",
         Env.LENT_DIR: seen_shared_folders,
-        Env.RESUME_FROM: f"{seen_work}/{RESUME_NAME}/{resume_step_folder}" if resume_step_folder else "",
+        Env.RESUME_FROM: f"{seen_work}/{resume_path}" if resume_path else "",
         Env.EVENTS: f"{seen_work}/{EVENTS_NAME}",
         Env.CONFIG: f"{seen_work}/{CONFIG_NAME}",
         Env.DEVICE_KIND: "cuda" if devices[0].kind is DeviceKind.GPU else "cpu",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from provider_agent.protocol.gangs import GangPlace
 from provider_agent.protocol.limits import OUTPUT_PATTERNS_MAX, PROTOCOL_VERSION
@@ -13,6 +13,7 @@ from provider_agent.protocol.message import Message
 from provider_agent.protocol.money.payment import PaymentTerms, ReceiptParties
 from provider_agent.protocol.money.receipts import NO_CONTRACT, ReceiptDomain
 from provider_agent.protocol.serving import ServePlace
+from runtimes.contract import checkpoint_path_mistake
 
 RUNTIME_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
 
@@ -26,12 +27,31 @@ class Program(Message):
     command: list[str] | None = None
 
 
+def _plain_path(path: str) -> str:
+    if mistake := checkpoint_path_mistake(path):
+        raise ValueError(mistake)
+    return path
+
+
 class CheckpointPolicy(Message):
-    """How often the program saves and how many checkpoints are kept; 0 means not by this measure."""
+    """How often the program saves and how many checkpoints are kept; 0 means not by this measure.
+
+    `path`: what the agent copies every `every_seconds` in the program's place, relative to the work folder.
+    """
 
     every_steps: int = Field(default=0, ge=0)
     every_seconds: int = Field(default=0, ge=0)
     keep: int = Field(default=2, ge=1)
+    path: Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_plain_path)] | None = (
+        None  # None: its own
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_older_agents_read_it(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        body: dict[str, Any] = dump(self)
+        if body.get("path") is None:
+            body.pop("path", None)
+        return body
 
 
 class Assignment(Message):

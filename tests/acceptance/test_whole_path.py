@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from examples.market import SOUK, Market, Party, run, run_json, wait_for
+from examples.market import SOUK, Market, Party, kill_tree, run, run_json, wait_for
 from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
@@ -64,6 +64,47 @@ def test_a_job_goes_on_while_its_agent_restarts(market: Market, alice: Party) ->
         ended = wait_until(souk, job, ENDS)
         assert ended.state == "completed"
         assert len(ended.attempts) == 1
+
+
+COUNTS = """
+import os, time
+os.makedirs('results', exist_ok=True)
+path = 'results/count.txt'
+first = int(open(path).read()) if os.path.exists(path) else 0
+print('counting from', first, flush=True)
+for number in range(first + 1, 7):
+    time.sleep(4)
+    open(path, 'w').write(str(number))
+"""
+
+
+def test_an_own_script_goes_on_from_its_own_files_when_its_node_is_lost(
+    market: Market, alice: Party, tmp_path: Path
+) -> None:
+    spec = {
+        "kind": "command",
+        "name": "counts",
+        "resources": {"gpus": 1, "kind": "any", "isolation": "none"},
+        "budget": {"max_total": "1.00"},
+        "checkpoint": {"every": "2s", "path": "results"},
+        "command": ["python", "-c", COUNTS],
+    }
+    with souk_of(market, alice) as souk:
+        job = launch(souk, spec)
+        wait_for("a checkpoint", lambda: [row for row in souk.artifacts(job.job_id) if row.state == "complete"], 120)
+        name = souk.job(job.job_id).attempts[-1].leases[0].node_name
+        kill_tree(market.agents[name])
+        try:
+            ended = wait_until(souk, job, ENDS, seconds=240)
+        finally:
+            market.start_agent(name)
+    assert ended.state == "completed", ended.message
+    assert len(ended.attempts) > 1
+    log = run([SOUK, "logs", str(job.job_id)], alice.env(market.server))
+    begun = [int(line.split()[-1]) for line in log.splitlines() if "counting from" in line]
+    assert begun[-1] > 0, log
+    run([SOUK, "download", str(job.job_id), "--into", str(tmp_path / "out")], alice.env(market.server))
+    assert [each.read_text() for each in (tmp_path / "out").rglob("count.txt")] == ["6"]
 
 
 def test_a_job_survives_the_death_of_worker_web_sync_and_redis(market: Market, alice: Party) -> None:

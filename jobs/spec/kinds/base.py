@@ -44,7 +44,8 @@ class SpecKind:
 
     def runtime_features(self, spec: Spec) -> frozenset[str]:
         """What the node's runtime must know that its first version did not; older agents are passed over."""
-        return frozenset() if spec.outputs is None else frozenset({"outputs"})
+        used = {"outputs": spec.outputs, "checkpoint_path": spec.checkpoint.path}
+        return frozenset(name for name, value in used.items() if value is not None)
 
     def steps(self, spec: Spec) -> int | None:
         """Steps of the whole job; None where the file declares none."""
@@ -63,11 +64,27 @@ class SpecKind:
 
 
 def check_own_command(data: Mapping[str, Any]) -> Iterator[Finding]:
-    """The rules of `work` beside a command of the customer's own."""
+    """The rules of `work` and of `checkpoint.path` beside a command of the customer's own."""
     yield from check_work(data)
     work = data.get("work")
     if isinstance(work, dict) and work.get("tokens") is not None:
         yield ("work", "tokens"), "means nothing for an own command", "steps, with flops_per_step"
+    yield from _check_checkpoint_path(data)
+
+
+def _check_checkpoint_path(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """A path is copied by time, because no step of a strange program is seen, and on one node alone."""
+    checkpoint, resources = data.get("checkpoint"), data.get("resources")
+    if not isinstance(checkpoint, dict) or checkpoint.get("path") is None:
+        return
+    every = checkpoint.get("every")
+    if isinstance(every, str) and "step" in every:
+        message = "counts steps, and path is copied by time: nobody sees the steps of a program of your own"
+        yield ("checkpoint", "every"), message, "a duration, such as 5m"
+    nodes = resources.get("nodes", 1) if isinstance(resources, dict) else 1
+    if is_count(nodes) and nodes > 1:
+        message = "is for one node: those of a gang would be copied at different moments of the training"
+        yield ("checkpoint", "path"), message, "nodes: 1, or a program that saves below $SOUK_CHECKPOINT_DIR"
 
 
 def check_work(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from jobs.running import assignments, reports
 from marketplace.foundation import signing
 from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.models import Event
+from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import AttemptState, Reason, verify_assignment
 from tests import stage
 from tests.stage import DOLLAR
@@ -90,6 +91,23 @@ def test_no_customer_loads_code_into_our_own_runtime_by_a_variable(alice, bob, i
     assignment = verify_assignment(signing.server_public_key_hex(), signed)
     given = {**assignment.env, **assignment.secrets}
     assert given == ({**variables, "NODE_OPTIONS": "-r input/x"} if is_own else {})
+
+
+def test_a_checkpoint_path_is_in_the_assignment_and_absent_where_none_is_named(alice, bob):
+    """An agent from before the field refuses an assignment that has it."""
+    named, without = ({"every": "2m", **extra} for extra in ({"path": "results"}, {}))
+    half = {"resources": {"gpus": 1, "kind": "any"}, **stage.OWN_COMMAND}
+    with pytest.raises(AssertionError, match="whose agent is too old for checkpoint_path"):
+        stage.quote(alice, stage.spec_of(checkpoint=named, **half))
+    bob.facts |= {"runtime_features": list(RUNTIME_FEATURES)}
+    bob.save(update_fields=["facts"])
+    found = []
+    for checkpoint in (named, without):
+        (lease,) = stage.place(stage.submit(alice, stage.spec_of(checkpoint=checkpoint, **half)))
+        signed = assignments.make_assignment(lease)
+        policy = verify_assignment(signing.server_public_key_hex(), signed).checkpoint
+        found.append((policy.path, policy.every_seconds, '"path"' in signed.payload))
+    assert found == [("results", 120, True), (None, 120, False)]
 
 
 def test_an_assignment_that_cannot_be_made_stops_no_other_lease_of_its_node(alice, bob):

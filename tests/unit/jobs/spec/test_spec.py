@@ -293,7 +293,7 @@ def test_reference_names_every_field_of_every_section() -> None:
 def test_job_files_in_the_reference_are_good() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
-    assert [parse(block).name for block in blocks] == ["tiny-llama", "own-script", "my-llm"]
+    assert [parse(block).name for block in blocks] == ["tiny-llama", "hf-trainer", "own-script", "my-llm"]
 
 
 def test_outputs_are_for_own_commands_and_for_agents_that_know_them() -> None:
@@ -308,3 +308,60 @@ def test_outputs_are_for_own_commands_and_for_agents_that_know_them() -> None:
         parse(FULL + "\noutputs: results\n")
     with pytest.raises(ValueError, match="is not a path below"):
         parse(head + "outputs: [../secrets]\n")
+
+
+def test_a_checkpoint_path_is_for_own_commands_and_for_agents_that_know_it() -> None:
+    head = "kind: command\nname: a\nbudget: {max_total: 1}\ncommand: x\n"
+    without, given = parse(head + "checkpoint: {every: 5m}\n"), parse(head + "checkpoint: {path: ./results/}\n")
+    assert canonical(without)["checkpoint"] == {"every": "300s", "keep": 2}, "it keeps the hash that it had"
+    assert kind_of(without).runtime_features(without) == frozenset()
+    assert canonical(given)["checkpoint"]["path"] == "results"
+    assert from_wire(canonical(given)) == given
+    assert kind_of(given).runtime_features(given) == {"checkpoint_path"} <= set(RUNTIME_FEATURES)
+    with pytest.raises(ValueError, match="the built-in runtime saves its checkpoints by itself"):
+        parse(FULL.replace("checkpoint: {", "checkpoint: {path: results, "))
+
+
+@pytest.mark.parametrize("path", ["output", "output/run-1", "input/results", "snapshot.pt", "a/b/c.d", "_x"])
+def test_checkpoint_paths_that_are_taken(path: str) -> None:
+    head = "kind: command\nname: a\nbudget: {max_total: 1}\ncommand: x\n"
+    assert parse(head + f"checkpoint: {{path: {path}}}\n").checkpoint.path == path
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "mistake"),
+    [
+        ("{path: results, every: 50 steps}", "nobody sees the steps of a program of your own"),
+        ("{path: ../secrets}", "is not a path of plain names"),
+        ("{path: a/../../b}", "is not a path of plain names"),
+        ("{path: /etc}", "is not a path of plain names"),
+        ("{path: .}", "is not a path of plain names"),
+        ("{path: ''}", "a folder or file in the work folder"),
+        ("{path: .cache}", "is not a path of plain names"),
+        ("{path: 'a\\b'}", "is not a path of plain names"),
+        ("{path: 'caf\u00e9'}", "is not a path of plain names"),
+        ('{path: "a\\0b"}', "path"),
+        ("{path: input}", "lies where the marketplace itself writes"),
+        ("{path: checkpoint/step-1}", "lies where the marketplace itself writes"),
+        ("{path: resume}", "lies where the marketplace itself writes"),
+        ("{path: events.jsonl}", "lies where the marketplace itself writes"),
+        ("{path: a/b/c/d/e/f/g/h/i}", "characters or 8 names"),
+        ("{path: [a, b]}", "path"),
+    ],
+)
+def test_checkpoint_paths_that_are_refused(checkpoint: str, mistake: str) -> None:
+    head = "kind: command\nname: a\nbudget: {max_total: 1}\ncommand: x\n"
+    with pytest.raises(ValueError, match=mistake):
+        parse(head + f"checkpoint: {checkpoint}\n")
+
+
+def test_a_checkpoint_path_is_for_one_node() -> None:
+    head = "kind: command\nname: a\nbudget: {max_total: 1}\ncommand: x\n"
+    with pytest.raises(ValueError, match="is for one node"):
+        parse(head + "checkpoint: {path: results}\nresources: {nodes: 2}\n")
+
+
+def test_the_example_of_a_checkpoint_path_needs_no_line_of_ours_in_its_script() -> None:
+    examples = Path(__file__).parents[4] / "examples"
+    assert parse((examples / "hf-trainer.yaml").read_text()).checkpoint.path == "results"
+    assert "souk" not in (examples / "hf_trainer.py").read_text().lower()
