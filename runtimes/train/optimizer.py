@@ -17,17 +17,13 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """AdamW over the parameters of this rank; matrices decay, norms and biases do not."""
     decayed = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
     others = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
-    is_on_gpu = all(p.is_cuda for p in decayed + others)
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=config.peak_rate,
         betas=config.betas,
         eps=EPSILON,
-        # One call for all tensors: a sharded tensor's call is slow on the CPU. On a GPU that would take as much memory
-        # again as the second moments do.
-        fused=is_on_gpu,
-        foreach=not is_on_gpu,
+        fused=True,
     )
 
 

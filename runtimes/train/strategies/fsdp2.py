@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,6 +15,9 @@ from torch.distributed.tensor import DTensor
 
 from runtimes.train.parallel import Ranks
 from runtimes.train.strategies.base import Strategy
+
+
+WHOLE_GRADIENTS_SHARE = 0.1  # of the device's memory; of the machine's, divided by its ranks
 
 
 class Fsdp2(Strategy):
@@ -33,7 +39,26 @@ class Fsdp2(Strategy):
         """All ranks, in one row."""
         return init_device_mesh(ranks.device.type, (ranks.world_size,))
 
+    @contextmanager
+    def accumulate(self, model: nn.Module, *, is_last: bool) -> Iterator[None]:
+        """The ranks exchange gradients in the last pass alone, where there is room for whole ones until then."""
+        sharded: Any = model  # an FSDPModule, made by `wrap`
+        sharded.set_requires_gradient_sync(is_last or not _has_room_for_whole_gradients(model))
+        yield
+
     def clip_gradients(self, model: nn.Module, norm_max: float) -> torch.Tensor:
         """Clip by the norm over all shards; returns that norm, the same on every rank."""
         norm = super().clip_gradients(model, norm_max)
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def _has_room_for_whole_gradients(model: nn.Module) -> bool:
+    """Whether the gradients of all ranks' parts, in float32, are little beside this rank's memory."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    size = sum(parameter.numel() for parameter in trained) * 4  # of a sharded one `numel` is the whole's
+    if trained and trained[0].is_cuda:
+        memory = torch.cuda.get_device_properties(trained[0].device).total_memory
+    else:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        memory //= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return bool(size <= WHOLE_GRADIENTS_SHARE * memory)

@@ -27,7 +27,10 @@ class Hsdp(Fsdp2):
 
     @contextmanager
     def accumulate(self, model: nn.Module, *, is_last: bool) -> Iterator[None]:
-        """The nodes exchange gradients in the last pass alone; the passes before it add to each rank's part."""
+        """The nodes exchange gradients in the last pass alone; the passes before it add to each rank's part, or to the
+        whole where there is room.
+        """
         sharded: Any = model  # an FSDPModule, made by `wrap`
         sharded.set_requires_all_reduce(is_last)
-        yield
+        with super().accumulate(model, is_last=is_last):
+            yield
