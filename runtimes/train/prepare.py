@@ -194,7 +194,7 @@ def prepare_corpus(
         print_line(
             ranks,
             f"conversations fill {encoded.filled:.0%} of their sequences; {encoded.cut:,} were longer than one and "
-            f"were cut, {encoded.left_out:,} had no answer left to learn",
+            f"were cut, {encoded.left_out:,} had no answer to learn, {encoded.passed_over:,} answers were passed over",
         )
     corpus = open_corpus(
         path, marks_path, encoded, sequence_length=config.length, eval_fraction=config.eval_fraction, packs=packs

@@ -12,8 +12,11 @@ the answer.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +30,17 @@ OWN_TEMPLATE: Final = Path(__file__).parent / "chat.jinja"
 TEMPLATE_BYTES_MAX: Final = 1 << 20
 MESSAGES_MAX: Final = 2000  # of one conversation: each answer is written twice
 ANSWERS: Final = "assistant"
-ROLES: Final = {"human": "user", "gpt": ANSWERS, "model": ANSWERS, "bot": ANSWERS, "observation": "tool"}
+ROLES: Final = {
+    **dict.fromkeys(("system", "developer", "user", ANSWERS, "tool", "function", "ipython")),  # as they are
+    **dict.fromkeys(("gpt", "chatgpt", "model", "bot", "bing", "bard"), ANSWERS),
+    "human": "user",
+    "observation": "tool",
+}
+# Some templates write the day, and resumed trainings and the nodes of a gang must have the same tokens: it is the day
+# that Llama's take where they are told none.
+WRITTEN_ON: Final = datetime(2024, 7, 26)
+DAY: Final = re.compile(r"strftime_now\(\s*['\"]([^'\"]{0,100})['\"]")
+SAME_DAY: Final = "{%- macro strftime_now(format) %}{{ souk_days[format] }}{%- endmacro -%}"
 KINDS: Final = '"text", "messages", "conversations", "prompt" and "completion", or "instruction" and "output"'
 
 Span = tuple[int, int]  # characters, from and up to
@@ -36,10 +49,11 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Example:
-    """A text, and the parts of it that a model learns to write."""
+    """A text, and the parts of it that a model learns to write. `passed_over`: answers that are none of them."""
 
     text: str
     learned: tuple[Span, ...]
+    passed_over: int = 0
 
 
 def is_text(record: Record) -> bool:
@@ -49,10 +63,10 @@ def is_text(record: Record) -> bool:
         return True
     if isinstance(_first(value, "messages", "conversations"), list) or _has(value, "prompt", "completion"):
         return False
+    if _has(value, "instruction", "output"):  # beside a text that was made of them, as Alpaca has it
+        return False
     if isinstance(value.get("text"), str):
         return True
-    if _has(value, "instruction", "output"):
-        return False
     raise BadData(f"{record} has none of {KINDS}")
 
 
@@ -72,7 +86,13 @@ class Conversations:
         `begin`: the tokens that the tokenizer puts before each text; a template writes them itself.
         """
         self._tokenizer, self._template, self._learns_inputs, self._begin = tokenizer, template, learns_inputs, begin
-        self.kept_template = template if is_own else None
+        self._is_own, self._is_used = is_own, False
+        self._days = {asked: WRITTEN_ON.strftime(asked) for asked in DAY.findall(template)}
+
+    @property
+    def kept_template(self) -> str | None:
+        """What leaves with the model: the template, if it did not come with it and something was written by it."""
+        return self._template if self._is_own and self._is_used else None
 
     def write(self, record: Record) -> Example:
         """The conversation as text; raises BadData that names the line."""
@@ -88,33 +108,43 @@ class Conversations:
             return Example(whole, ((0, len(whole)),))
         first = len(parts[0]) if len(parts) > 1 else 0  # a prompt's own answers are not learned
         spans = tuple(self._spans(record, messages, tools, whole, first))
-        if not spans:
-            raise BadData(
-                f"{record}: no answer of role {ANSWERS!r} is found in what the chat template writes of the conversation"
-            )
-        return Example(whole, spans)
+        answers = sum(message["role"] == ANSWERS for message in messages[max(first, 1) :])
+        return Example(whole, spans, answers - len(spans))
 
     def _spans(self, record: Record, messages: list[Message], tools: Any, whole: str, first: int) -> Iterator[Span]:
-        """Where the answers stand in `whole`. One that the template writes in another way there than at a
-        conversation's end, as some drop what a model thought before, is not learned.
+        """Where the answers stand in `whole`, each with the end that the template puts behind it.
+
+        Some write an answer in another way when others follow, without what the model thought: it is found by its
+        words and the end of the last one.
         """
+        end = self._end_of_last(record, messages, tools, whole)
         for number, message in enumerate(messages):
             if message["role"] != ANSWERS or number < max(first, 1):
                 continue
             before = self._text(record, messages[:number], tools, begins_answer=True)
             after = whole if number == len(messages) - 1 else self._text(record, messages[: number + 1], tools)
+            said = str(message["content"]).strip() + end
             if whole.startswith(before) and whole.startswith(after) and len(after) > len(before):
                 yield len(before), len(after)
+            elif whole.startswith(before) and end and whole[len(before) :].startswith(said):
+                yield len(before), len(before) + len(said)
+
+    def _end_of_last(self, record: Record, messages: list[Message], tools: Any, whole: str) -> str:
+        """What the template writes behind the last message, if that is an answer."""
+        said = str(messages[-1]["content"]).strip()
+        return whole.rpartition(said)[2] if messages[-1]["role"] == ANSWERS and said else ""
 
     def _text(self, record: Record, messages: list[Message], tools: Any, *, begins_answer: bool = False) -> str:
+        self._is_used = True
         try:
             return str(
                 self._tokenizer.apply_chat_template(
                     messages,
                     tools=tools,
-                    chat_template=self._template,
+                    chat_template=SAME_DAY + self._template,
                     tokenize=False,
                     add_generation_prompt=begins_answer,
+                    souk_days=self._days,
                 )
             )
         except Exception as error:  # a template raises what it likes
@@ -122,7 +152,7 @@ class Conversations:
 
     @staticmethod
     def _tools(record: Record) -> Any:
-        tools = record.value.get("tools") if isinstance(record.value, dict) else None
+        tools = _parsed(record.value.get("tools")) if isinstance(record.value, dict) else None
         if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
             raise BadData(f'{record}: "tools" must be a list of objects')
         return tools or None
@@ -149,10 +179,10 @@ def open_conversations(
     came = whole.chat_template
     if isinstance(came, dict):  # of several by name
         came = came.get("default")
-    template = _read_template(template_path) if template_path is not None else came or OWN_TEMPLATE.read_text("utf-8")
-    return Conversations(
-        whole, template, is_own=template != came, learns_inputs=learns_inputs, begin=_put_first(tokenizer)
-    )
+    begin = _put_first(tokenizer)
+    own = (f"{{{{- {json.dumps(begin)} }}}}" if begin else "") + OWN_TEMPLATE.read_text("utf-8")
+    template = _read_template(template_path) if template_path is not None else came or own
+    return Conversations(whole, template, is_own=template != came, learns_inputs=learns_inputs, begin=begin)
 
 
 def _put_first(tokenizer: Tokenizer) -> str:
@@ -174,7 +204,8 @@ def _parts(record: Record) -> list[list[Message]]:
     """The messages: of a whole conversation one list, of a prompt and its completion two. Raises BadData."""
     value: dict[str, Any] = record.value if isinstance(record.value, dict) else {}
     if isinstance(found := _first(value, "messages", "conversations"), list):
-        parts = [_messages(record, found)]
+        system = [{"role": "system", "content": value["system"]}] if isinstance(value.get("system"), str) else []
+        parts = [_messages(record, [*system, *found])]
     elif _has(value, "prompt", "completion"):
         parts = [_side(record, value["prompt"], "user"), _side(record, value["completion"], ANSWERS)]
         if isinstance(value["prompt"], str) != isinstance(value["completion"], str):
@@ -212,7 +243,7 @@ def _message(record: Record, value: Any) -> Message:
     """One as templates know them; what else it holds (tool calls, what a model thought) stays."""
     if not isinstance(value, dict):
         raise BadData(f"{record}: a message must be an object with role and content")
-    message = {key: each for key, each in value.items() if key not in {"from", "value"} and each is not None}
+    message = {key: each for key, each in _without_nones(value).items() if key not in {"from", "value"}}
     role, content = _first(value, "role", "from"), _first(value, "content", "value")
     if isinstance(content, list) and all(
         isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
@@ -222,4 +253,28 @@ def _message(record: Record, value: Any) -> Message:
         content = ""
     if not isinstance(role, str) or not isinstance(content, str):
         raise BadData(f"{record}: a message must have a role and a content that are texts")
-    return {**message, "role": ROLES.get(role, role), "content": content}
+    if role.lower() not in ROLES:  # templates pass over what they do not know
+        raise BadData(f"{record}: a message's role is {role!r:.40}, expected one of {', '.join(ROLES)}")
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):  # interfaces have them as a text in JSON, templates as an object
+            function["arguments"] = _parsed(function.get("arguments"))
+    return {**message, "role": ROLES[role.lower()] or role.lower(), "content": content}
+
+
+def _without_nones(value: Any) -> Any:
+    """A table gives every object the keys of all."""
+    if isinstance(value, dict):
+        return {key: _without_nones(each) for key, each in value.items() if each is not None}
+    return [_without_nones(each) for each in value] if isinstance(value, list) else value
+
+
+def _parsed(value: Any) -> Any:
+    """What a text in JSON says; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value

@@ -94,7 +94,7 @@ def open_corpus(
     if samples < 2 and encoded.is_rows:
         raise BadData(
             f"the conversations fill {samples} sequences of {sequence_length}, training and evaluation need 2: give "
-            f"more of them or a shorter sequence_length ({encoded.left_out} had no answer within that length)"
+            f"more of them or a shorter sequence_length ({encoded.left_out} showed no answer within it)"
         )
     if samples < 2:
         raise BadData(

@@ -28,6 +28,8 @@ RUNS: Final = 1 << 16
 LINE_END_BYTES: Final = 4096  # before a cut, in which the end of a line is looked for
 ROWS_AT_ONCE: Final = 256  # of a table
 SCAN_BYTES: Final = 1 << 20
+OF_PARTS: Final = re.compile(r"(.*)-\d{5}-of-\d{5}")
+NAMED_MAX: Final = 5
 ABOUT: Final = frozenset({"README", "LICENSE"})  # of a dataset, not in it
 
 Value = str | dict[str, Any]
@@ -53,11 +55,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One text, or one object. `is_end`: False for a piece of a text that goes on."""
+    """One text, or one object. `is_begin`, `is_end`: False for a piece of a text that goes on before or after it.
+
+    A text that is longer than a run is one text in each of them: what follows a run is another's.
+    """
 
     value: Value
     run: Run
     offset: int  # of a line's first byte, or of a table's row
+    is_begin: bool = True
     is_end: bool = True
 
     def __str__(self) -> str:
@@ -115,6 +121,10 @@ def _of_dataset(folder: Path) -> list[Path]:
     known = (*TEXT_SUFFIXES, *LINES_SUFFIXES, TABLE_SUFFIX)
     found = [path for path in folder.rglob("*") if path.is_file() and path.suffix in known and path.stem not in ABOUT]
     trained = [path for path in found if "train" in re.split(r"[^a-z]+", str(path.relative_to(folder)).lower())]
+    parts = {match[1] for path in trained if (match := OF_PARTS.match(str(path.relative_to(folder))))}
+    if len(parts) > 1:
+        named = ", ".join(f"{folder.name}/{part}-*" for part in sorted(parts)[:NAMED_MAX])
+        raise BadData(f"data {folder.name!r} has several sets to train on: name one, such as {named}")
     return trained or found
 
 
@@ -129,7 +139,8 @@ def _runs_in(path: Path | None, run_bytes: int) -> Iterator[Run]:
         yield from _row_groups(path)
     else:
         known = ", ".join((*TEXT_SUFFIXES, *LINES_SUFFIXES, TABLE_SUFFIX))
-        raise BadData(f"{path.name} is of no known kind, expected one of {known}")
+        list_in_json = " (a list in JSON becomes lines by: jq -c '.[]' FILE)" if path.suffix == ".json" else ""
+        raise BadData(f"{path.name} is of no known kind, expected one of {known}{list_in_json}")
 
 
 def _cuts(path: Path, run_bytes: int) -> Iterator[Run]:
@@ -176,16 +187,17 @@ def _line_cuts(path: Path, run_bytes: int) -> Iterator[Run]:
 
 
 def _pieces(run: Run, path: Path) -> Iterator[Record]:
-    size, at = path.stat().st_size, run.start
+    at = run.start
     with path.open("rb") as file:
         for piece in _cuts_within(file, run):
             try:
                 text = piece.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise BadData(f"{path.name} is not UTF-8 text (byte {at + error.start})") from error
+            begins = at == run.start
             at += len(piece)
-            if text.strip():
-                yield Record(text, run, 0, is_end=at >= size)
+            if text.strip() or not begins:
+                yield Record(text, run, 0, begins, at >= run.end)
 
 
 def _cuts_within(file: Any, run: Run) -> Iterator[bytes]:
@@ -221,8 +233,10 @@ def _lines(run: Run, path: Path) -> Iterator[Record]:
 def _record_of(line: bytes, run: Run, at: int) -> Record:
     try:
         value = json.loads(line.decode("utf-8-sig" if at == 0 else "utf-8"))
-    except UnicodeDecodeError as error:
-        raise BadData(f"{run.name} is not UTF-8 text (byte {at + error.start})") from error
+        if b"\\ud" in line.lower():  # of a pair of which one half alone is no character
+            json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise BadData(f"{Record('', run, at)} is not UTF-8 text: {error.reason}") from error
     except (ValueError, RecursionError):
         value = None
     record = Record(value, run, at)

@@ -24,6 +24,8 @@ LEARNED: Final = 1
 BEGINS: Final = 2
 BATCH_BYTES: Final = 4 << 20  # of text, encoded at once
 BATCH_COUNT: Final = 256
+EMPTY_TOKENS_MAX: Final = 1 << 30  # of rows that are nearly empty
+FILLED_MIN: Final = 0.05
 OPEN_ROWS: Final = 64  # that may still take a conversation
 
 T = TypeVar("T")
@@ -36,7 +38,8 @@ class Encoded:
     digest: str
     is_rows: bool
     cut: int = 0  # conversations that were longer than a row
-    left_out: int = 0  # those of which then nothing was left to learn
+    left_out: int = 0  # that had no answer to learn, or none within a row
+    passed_over: int = 0  # answers that the template writes in another way
     filled: float = 1.0  # share of the rows' tokens that are a conversation's
 
 
@@ -68,11 +71,14 @@ class Told:
 def encode_texts(records: Iterable[Record], tokenizer: Tokenizer, end_id: int, path: Path, told: Told) -> Encoded:
     """Write the tokens of all texts to `path`; raises BadData for a record that is none."""
     digest = hashlib.sha256()
+    told.count(0)
+    first = len(tokenizer.encode("").ids)  # put before each text, of a long one before its first piece
     with path.open("wb") as out:
         for batch in _batches(_texts(told.follow(records)), lambda each: len(each[1])):
             found = _encoded(tokenizer.encode_batch_fast, [text for _, text in batch])
             for (record, _), encoding in zip(batch, found, strict=True):
-                ids = np.asarray([*encoding.ids, end_id] if record.is_end else encoding.ids, dtype="<i4").tobytes()
+                found_ids = encoding.ids if record.is_begin else encoding.ids[first:]
+                ids = np.asarray([*found_ids, end_id] if record.is_end else found_ids, dtype="<i4").tobytes()
                 digest.update(ids)
                 out.write(ids)
             told.count(sum(len(encoding.ids) for encoding in found))
@@ -96,6 +102,7 @@ def encode_conversations(
     `packs`: a row takes as many conversations as fit, else one. A longer one is cut at its end. Raises BadData.
     """
     length = sequence_length + 1
+    told.count(0)
     with path.open("wb") as tokens, marks_path.open("wb") as marks:
         rows = _Rows(length, end_id, lambda ids, each: (tokens.write(ids), marks.write(each)))
         for batch in _batches(told.follow(records), lambda record: len(text_of(record))):
@@ -131,13 +138,13 @@ def _write(conversations: Conversations, record: Record) -> Example:
 
 
 def learned_tokens(encoding: Encoding, example: Example) -> NDArray[np.bool_]:
-    """Which of an example's tokens are learned: those that begin inside of a learned part. Never the first: nothing of
-    its conversation comes before it.
+    """Which of an example's tokens are learned: those that have a character of a learned part, as a word has the space
+    before it. Never the first: nothing of its conversation comes before it.
     """
-    starts = np.asarray([start for start, _ in encoding.offsets], dtype=np.int64)
+    starts, ends = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2).T
     learned = np.zeros(len(starts), dtype=np.bool_)
     for first, end in example.learned:
-        learned |= (starts >= first) & (starts < end)
+        learned |= (ends > first) & (starts < end)
     learned[:1] = False
     return learned
 
@@ -149,11 +156,12 @@ class _Rows:
         self._length, self._end_id, self._write = length, end_id, write
         self._open: list[_Row] = []
         self._digest = hashlib.sha256()
-        self._used = self._rows = self._cut = self._left_out = 0
+        self._used = self._rows = self._cut = self._left_out = self._passed_over = 0
 
     def add(self, encoding: Encoding, example: Example, *, packs: bool) -> None:
         ids = np.asarray(encoding.ids, dtype="<i4")
         marks = learned_tokens(encoding, example).astype(np.uint8) * np.uint8(LEARNED)
+        self._passed_over += example.passed_over
         if len(ids) > self._length:
             ids, marks = ids[: self._length], marks[: self._length]
             self._cut += 1
@@ -173,7 +181,7 @@ class _Rows:
         for row in list(self._open):
             self._finish(row)
         filled = self._used / max(1, self._rows * self._length)
-        return Encoded(self._digest.hexdigest(), True, self._cut, self._left_out, filled)
+        return Encoded(self._digest.hexdigest(), True, self._cut, self._left_out, self._passed_over, filled)
 
     def _new_row(self) -> _Row:
         if len(self._open) >= OPEN_ROWS:
@@ -191,6 +199,12 @@ class _Rows:
         self._write(ids, marks)
         self._used += row.used
         self._rows += 1
+        size = self._rows * self._length
+        if size > EMPTY_TOKENS_MAX and self._used < size * FILLED_MIN:
+            raise BadData(
+                f"conversations fill {self._used / size:.2%} of sequences of {self._length - 1}: "
+                "choose a shorter sequence_length, or let them be packed"
+            )
 
 
 @dataclass(eq=False)

@@ -16,7 +16,6 @@ from torch.distributed.tensor import DTensor
 from runtimes.train.parallel import Ranks
 from runtimes.train.strategies.base import Strategy
 
-
 WHOLE_GRADIENTS_SHARE = 0.1  # of the device's memory; of the machine's, divided by its ranks
 
 

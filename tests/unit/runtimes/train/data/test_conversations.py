@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def learned(value: dict[str, Any], template: str | None = None, **how: bool) -> 
         (CHATML, ["Three.<|im_end|>\n", "No.<|im_end|>\n"]),
         (LLAMA, ["Three.<|eot_id|>", "No.<|eot_id|>"]),
         (MISTRAL, [" Three.</s>", " No.</s>"]),
-        (QWEN, ["<think>\n\n</think>\n\nNo.<|im_end|>\n"]),  # the first one is written in another way when it is last
+        (QWEN, ["Three.<|im_end|>\n", "<think>\n\n</think>\n\nNo.<|im_end|>\n"]),
         (None, [f"Three.{END_OF_TEXT}\n", f"No.{END_OF_TEXT}\n"]),
     ],
     ids=["chatml", "llama", "mistral", "qwen", "own"],
@@ -81,7 +82,8 @@ def test_answers_are_learned_with_their_end(template: str | None, answers: list[
         {"prompt": [CHAT[0]], "completion": [CHAT[1]]},
         {"prompt": CHAT[:3], "completion": [{"role": "assistant", "content": "Three."}]},
         {"instruction": "Add one.", "input": "Two", "output": "Three."},
-        {"instruction": "Add one to two.", "input": "", "output": "Three."},
+        {"instruction": "Add one to two.", "input": "", "output": "Three.", "text": "### Add one to two. Three."},
+        {"system": "Count.", "conversations": [{"from": "user", "value": "2?"}, {"from": "GPT", "value": "Three."}]},
         {"messages": CHAT[:2], "text": "the same, written"},
         {  # as a table has it, every key in every row
             "messages": None,
@@ -109,6 +111,34 @@ def test_a_completion_is_learned_and_its_prompt_is_not() -> None:
     ]
 
 
+def test_a_conversation_without_an_answer_teaches_nothing() -> None:
+    assert learned({"messages": [CHAT[0]]}, CHATML) == []
+    drops = "{%- for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"
+    example = conversations(drops).write(Record({"messages": CHAT}, RUN, 0))
+    assert (example.learned, example.passed_over) == ((), 2)
+
+
+def test_a_template_writes_the_same_day_on_every_day() -> None:
+    template = "{{- strftime_now('%d %b %Y') }}" + CHATML
+    assert conversations(template).write(Record({"messages": CHAT}, RUN, 0)).text.startswith("26 Jul 2024<|im_start|>")
+
+
+def test_our_own_template_begins_as_the_tokenizer_begins_a_text_and_leaves_only_where_it_was_used() -> None:
+    tokenizer = train_tokenizer(["a souk"], 300)
+    tokenizer.add_special_tokens(["<s>"])
+    first = [("<s>", tokenizer.token_to_id("<s>"))]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=first)
+    opened = open_conversations(tokenizer, None, end_id=0, template_path=None, learns_inputs=False)
+    opened.write(Record({"prompt": "a ", "completion": "souk"}, RUN, 0))
+    assert opened.kept_template is None
+    assert opened.write(Record({"messages": CHAT}, RUN, 0)).text.startswith("<s><|user|>\n")
+    assert opened.kept_template is not None
+    assert opened.kept_template.startswith('{{- "<s>" }}')
+    called = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "haggle", "arguments": "{}"}}]}
+    with pytest.raises(BadData, match="it has no way to write calls of tools: name a chat_template"):
+        opened.write(Record({"messages": [CHAT[0], called]}, RUN, 0))
+
+
 def test_a_prompt_begins_as_the_tokenizer_begins_a_text() -> None:
     tokenizer = train_tokenizer(["a souk"], 300)
     tokenizer.add_special_tokens(["<s>"])
@@ -125,11 +155,15 @@ def test_a_prompt_begins_as_the_tokenizer_begins_a_text() -> None:
 def test_tools_reach_the_template() -> None:
     template = "{%- for tool in tools %}{{ tool.function.name }};{% endfor %}" + CHATML
     tools = [{"type": "function", "function": {"name": "haggle", "description": "", "parameters": {}}}]
-    called = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "haggle", "arguments": {}}}]}
-    value = {"messages": [CHAT[0], called, {"role": "tool", "content": "12"}, CHAT[3]], "tools": tools}
+    template += (
+        "{%- for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}"
+    )
+    said = {"function": {"name": "haggle", "arguments": '{"down_to": 3}', "of_another_row": None}}
+    called = {"role": "assistant", "content": None, "tool_calls": [said]}
+    value = {"messages": [CHAT[0], called, {"role": "tool", "content": "12"}, CHAT[3]], "tools": json.dumps(tools)}
     example = conversations(template).write(Record(value, RUN, 0))
     assert example.text.startswith("haggle;<|im_start|>user")
-    assert [example.text[start:end] for start, end in example.learned] == ["<|im_end|>\n", "No.<|im_end|>\n"]
+    assert example.text.endswith('{"down_to": 3}')
 
 
 @pytest.mark.parametrize(
@@ -141,7 +175,10 @@ def test_tools_reach_the_template() -> None:
         ({"messages": ["hello"]}, "a message must be an object with role and content"),
         ({"messages": [{"role": "user", "content": 3}]}, "must have a role and a content that are texts"),
         ({"messages": [{"role": None, "content": "x"}]}, "must have a role and a content that are texts"),
-        ({"messages": [CHAT[0]]}, "no answer of role 'assistant' is found"),
+        (
+            {"messages": [CHAT[0], {"role": "function_call", "content": "x"}]},
+            "role is 'function_call', expected one of",
+        ),
         ({"messages": CHAT[1:]}, "the chat template refuses the conversation: roles must alternate"),
         ({"messages": CHAT, "tools": "haggle"}, '"tools" must be a list of objects'),
         ({"prompt": "a", "completion": [CHAT[1]]}, "must both be texts, or both lists of messages"),
@@ -168,7 +205,8 @@ def test_a_template_of_the_customer_goes_before_the_models(tmp_path: Path) -> No
 
     assert opened(None).kept_template is None, "it leaves with the model as it came"
     assert "<|eot_id|>" in opened(None).write(Record({"messages": CHAT}, RUN, 0)).text
-    assert opened(tmp_path / "own.jinja").kept_template == CHATML
-    assert "<|im_end|>" in opened(tmp_path / "own.jinja").write(Record({"messages": CHAT}, RUN, 0)).text
+    own = opened(tmp_path / "own.jinja")
+    assert "<|im_end|>" in own.write(Record({"messages": CHAT}, RUN, 0)).text
+    assert own.kept_template == CHATML
     with pytest.raises(BadConfig, match=r"chat_template none\.jinja cannot be read"):
         opened(tmp_path / "none.jinja")

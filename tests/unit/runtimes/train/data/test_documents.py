@@ -66,6 +66,15 @@ def test_of_a_datasets_folder_the_training_files_are_read(tmp_path: Path) -> Non
     assert sorted(map(str, values("set", folder=tmp_path))) == ["{'text': 'other'}", "{'text': 'test'}"]
 
 
+def test_of_several_sets_to_train_on_one_must_be_named(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    for name in ("train_gen-00000-of-00001", "train_sft-00000-of-00002", "train_sft-00001-of-00002"):
+        parquet.write_table(pa.Table.from_pylist([{"text": name}]), tmp_path / "set" / f"{name}.parquet")
+    with pytest.raises(BadData, match=r"several sets to train on: name one, such as set/train_gen-\*, set/train_sft-"):
+        values("set", folder=tmp_path)
+    assert len(values("set/train_sft-*", folder=tmp_path)) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -74,7 +83,9 @@ def test_of_a_datasets_folder_the_training_files_are_read(tmp_path: Path) -> Non
         ("a.txt", b"\xff\xfe", "a.txt is not UTF-8 text"),
         ("a.jsonl", b'{"text": "good"}\nnothing\n', "a.jsonl line 2 is not a JSON object"),
         ("a.jsonl", b'{"text": "good"}\n\n["text"]\n', "a.jsonl line 3 is not a JSON object"),
-        ("a.jsonl", b'{"text": "\xff"}\n', r"a.jsonl is not UTF-8 text \(byte 10\)"),
+        ("a.jsonl", b'{"text": "good"}\n{"text": "\xff"}\n', "a.jsonl line 2 is not UTF-8 text: invalid start byte"),
+        ("a.jsonl", b'{"text": "half a pair \\uD83D of two"}\n', "a.jsonl line 1 is not UTF-8 text: surrogates"),
+        ("a.json", b"[]", r"a.json is of no known kind, .* becomes lines by: jq -c"),
         ("../a.txt", None, "must be a path below the job's files"),
         ("/etc/passwd", None, "must be a path below the job's files"),
     ],
@@ -108,7 +119,8 @@ def test_a_long_text_comes_in_pieces_that_are_the_text(
         whole[record.run.start] += str(record.value)
     assert "".join(whole[start] for start in sorted(whole)) == text
     assert len(whole) in {8, 9}
-    assert [record.is_end for record in found].count(True) == 1, "only the last piece ends the text"
+    assert [record.is_end for record in found].count(True) == len(whole), "each run is one text"
+    assert [record.is_begin for record in found].count(True) == len(whole)
     if line.endswith("\n"):
         assert all(str(record.value).endswith("\n") for record in found)
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, processors
 
 from runtimes.train.data import encode
 from runtimes.train.data.conversations import Conversations, open_conversations
 from runtimes.train.data.corpus import Corpus, open_corpus
 from runtimes.train.data.documents import Record, Run, find_runs, read_records
-from runtimes.train.data.encode import Encoded, Told, encode_conversations, encode_texts
-from runtimes.train.data.tokenizer import END_OF_TEXT, end_of_text_id, train_tokenizer
+from runtimes.train.data.encode import Encoded, Told, encode_conversations, encode_texts, learned_tokens
+from runtimes.train.data.tokenizer import END_OF_TEXT, PADDING, end_of_text_id, train_tokenizer
 from runtimes.train.errors import BadData
 
 RUN = Run(None, 0, 1, 1)
@@ -91,10 +91,32 @@ def test_samples_are_consecutive_and_evaluation_is_the_tail(tokenizer: Tokenizer
 
 
 def test_an_end_follows_a_text_and_no_piece_of_one(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    pieces = [Record("a market", RUN, 0, is_end=False), Record(" of shops", RUN, 0), Record("  ", RUN, 0)]
-    encode_texts(pieces, tokenizer, 0, tmp_path / "tokens", Told([RUN], ignored))
+    begun = Tokenizer.from_str(tokenizer.to_str())
+    begun.post_processor = processors.TemplateProcessing(single=f"{PADDING} $A", special_tokens=[(PADDING, 1)])
+    pieces = [
+        Record("a market", RUN, 0, is_end=False),
+        Record(" of shops", RUN, 0, is_begin=False),
+        Record("  ", RUN, 0),
+    ]
+    encode_texts(pieces, begun, 0, tmp_path / "tokens", Told([RUN], ignored))
     found = np.fromfile(tmp_path / "tokens", dtype="<i4").tolist()
-    assert found == [*tokenizer.encode("a market").ids, *tokenizer.encode(" of shops").ids, 0]
+    assert found == [1, *tokenizer.encode("a market").ids, *tokenizer.encode(" of shops").ids, 0]
+
+
+def test_a_word_after_the_prompts_space_is_learned(tokenizer: Tokenizer, conversations: Conversations) -> None:
+    example = conversations.write(Record({"prompt": "what is a souk: a ", "completion": "market"}, RUN, 0))
+    encoding = tokenizer.encode(example.text, add_special_tokens=False)
+    taught = [token for token, counts in zip(encoding.tokens, learned_tokens(encoding, example), strict=True) if counts]
+    assert taught == ["Ġmarket", END_OF_TEXT]
+
+
+def test_rows_that_are_nearly_empty_are_refused(
+    tokenizer: Tokenizer, conversations: Conversations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "EMPTY_TOKENS_MAX", 100_000)
+    asked = [question(number) for number in range(100)]
+    with pytest.raises(BadData, match=r"fill \d\.\d\d% of sequences of 8192: choose a shorter sequence_length"):
+        rows(asked, tokenizer, tmp_path, conversations, packs=False, sequence_length=8192)
 
 
 def test_it_is_told_how_far_it_is(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +125,8 @@ def test_it_is_told_how_far_it_is(tokenizer: Tokenizer, tmp_path: Path, monkeypa
     told: list[tuple[int, int, int]] = []
     records = [Record("a market " * 2, run, 0) for run in runs for _ in range(8)]
     encode_texts(records, tokenizer, 0, tmp_path / "tokens", Told(runs, lambda *far: told.append(far)))
-    assert len(told) == 6
+    assert len(told) == 7
+    assert told.pop(0) == (0, 300, 0), "before anything is encoded"
     done, totals, tokens = ([each[at] for each in told] for at in range(3))
     assert done == sorted(done)
     assert 0 < done[0] <= 100 < 200 < done[-1] <= 300
