@@ -39,11 +39,17 @@ def advance_preparing(before: Mapping[str, Any] | None, fields: Mapping[str, Any
 
 
 def is_still(lease: Lease) -> bool:
-    """Whether a running lease of our own runtime prepares, and nothing has moved for PREPARE_SECONDS_MAX."""
+    """Whether a running lease of our own runtime prepares, and nothing has moved for PREPARE_SECONDS_MAX.
+
+    Of a gang it is the first node's: what is shown is its word, and the others end with it, not at fault. One that was
+    ordered to stop ends for that reason.
+    """
     attempt = lease.attempt
     progress, spec = attempt.job.progress, attempt.job.spec
     found = progress.get("preparing")
     if lease.state not in LEASE_LIVE or lease.reported_state != AttemptState.RUNNING or spec.get("command"):
+        return False
+    if lease.node_rank != 0 or lease.stop_reason:
         return False
     if found is None or progress.get("attempt") != attempt.number:
         return False

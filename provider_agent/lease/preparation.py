@@ -17,6 +17,7 @@ from provider_agent.executors.base import LaunchSpec
 from provider_agent.lease.collecting import record_given
 from provider_agent.lease.disk_use import record_share
 from provider_agent.lease.fetch import fetch_artifact
+from provider_agent.lease.path_checkpoints.listing import list_path
 from provider_agent.lease.path_checkpoints.restoring import restore_path
 from provider_agent.lease.path_checkpoints.state import CopyState
 from provider_agent.lease.runtimes.base import Runtime
@@ -81,10 +82,16 @@ async def _fetch_checkpoint(context: AgentContext, assignment: Assignment, work:
         return f"{RESUME_NAME}/{target.name}"
     is_there = await asyncio.to_thread(restore_path, target, work, path)
     await asyncio.to_thread(remove_tree, work / RESUME_NAME)
-    CopyState(resumed_step=found.step or 0).save(context.folder.lease(assignment.lease_id))
+    # What came back is no work of this lease: it is copied once something was written.
+    digest = await asyncio.to_thread(_digest, work, path) if is_there else ""
+    CopyState(resumed_step=found.step or 0, digest=digest).save(context.folder.lease(assignment.lease_id))
     if not is_there:  # whoever saved it lied: beginning anew loses no more than the lie did
         log.warning("The checkpoint holds no %s: the program starts anew. lease_id=%s", path, assignment.lease_id)
     return path if is_there else ""
+
+
+def _digest(work: Path, path: str) -> str:
+    return list_path(work.resolve(), path).digest()
 
 
 def _launch_spec(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,9 +14,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from runtimes.train.parallel import Ranks
+from runtimes.train.parallel import Ranks, gather_results
 from runtimes.train.strategies.base import Strategy
 
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of the container, as it sees itself
 WHOLE_GRADIENTS_SHARE = 0.1  # of the device's memory; of the machine's, divided by its ranks
 
 
@@ -32,6 +34,10 @@ class Fsdp2(Strategy):
         policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
         for unit in units:
             fully_shard(unit, mesh=mesh, mp_policy=policy)
+        # All ranks decide alike, or one would wait for an exchange that another leaves out.
+        rooms = gather_results(ranks, lambda: _has_room_for_whole_gradients(unit))
+        sharded: Any = unit
+        sharded.souk_has_room = all(rooms)
         return unit
 
     def mesh(self, ranks: Ranks) -> DeviceMesh:
@@ -42,7 +48,7 @@ class Fsdp2(Strategy):
     def accumulate(self, model: nn.Module, *, is_last: bool) -> Iterator[None]:
         """The ranks exchange gradients in the last pass alone, where there is room for whole ones until then."""
         sharded: Any = model  # an FSDPModule, made by `wrap`
-        sharded.set_requires_gradient_sync(is_last or not _has_room_for_whole_gradients(model))
+        sharded.set_requires_gradient_sync(is_last or not sharded.souk_has_room)
         yield
 
     def clip_gradients(self, model: nn.Module, norm_max: float) -> torch.Tensor:
@@ -58,6 +64,14 @@ def _has_room_for_whole_gradients(model: nn.Module) -> bool:
     if trained and trained[0].is_cuda:
         memory = torch.cuda.get_device_properties(trained[0].device).total_memory
     else:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        memory //= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        memory = _memory_here() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return bool(size <= WHOLE_GRADIENTS_SHARE * memory)
+
+
+def _memory_here() -> int:
+    """Bytes that all ranks of this machine may take: the machine's, or the container's limit where it is lower."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(memory, int(MEMORY_LIMIT.read_text()))
+    except (OSError, ValueError):  # no such file, or "max"
+        return memory

@@ -31,6 +31,6 @@ class Hsdp(Fsdp2):
         whole where there is room.
         """
         sharded: Any = model  # an FSDPModule, made by `wrap`
-        sharded.set_requires_all_reduce(is_last)
-        with super().accumulate(model, is_last=is_last):
+        with super().accumulate(model, is_last=is_last):  # which sets both exchanges, so that it comes first
+            sharded.set_requires_all_reduce(is_last)
             yield

@@ -169,5 +169,10 @@ def test_of_a_gang_the_first_nodes_word_is_shown(alice: Organisation) -> None:
     job.refresh_from_db()
     assert job.state == "running"
     move_preparing(job, seconds=PREPARE_SECONDS_MAX + 5)
-    assert sweeps.sweep_leases() == 2, "each node's lease ends"
+    assert sweeps.sweep_leases() == 1, "the first node's lease ends, and with it the others'"
+    for lease in leases:
+        lease.refresh_from_db()
+    assert [lease.reported_reason for lease in leases] == ["never_started", ""]
+    assert [lease.stop_reason for lease in leases] == ["", "gang_broken"]
+    stage.finish(leases[1], Reason.GANG_BROKEN)
     assert stage.newest_attempt(job).reason == "never_started"

@@ -174,13 +174,15 @@ def test_only_what_changed_is_copied_again_and_the_log_says_how_often(running: B
 def test_what_is_restored_is_output_though_the_program_changed_nothing(running: Bob, server: FakeServer) -> None:
     resume_id = uuid4()
     server.downloads[resume_id] = {"MANIFEST.json": b"{}", "content/results/old": b"of before"}
-    code = "import os; print(open('results/old').read(), os.environ['SOUK_RESUME_FROM'][-8:], os.listdir())"
+    code = "import os, time; print(open('results/old').read(), os.environ['SOUK_RESUME_FROM'][-8:], os.listdir())"
+    code += "; time.sleep(5)"
     changes = {"checkpoint": of_path("results"), "resume_artifact_id": resume_id}
     lease = server.give(running.assignment(*python(code), **changes))
     assert until_ended(lease).state is AttemptState.SUCCEEDED, lease.logs
     assert lease.logs.startswith(b"of before /results ")
     assert b"'resume'" not in lease.logs
     assert output_of(server, lease) == {"results/old": b"of before"}
+    assert checkpoints(server) == [], "nothing was done that a copy would be paid for"
 
 
 @pytest.mark.parametrize("made", ["os.symlink('/etc', 'results')", "os.mkfifo('results')", "pass"])
