@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from runtimes.contract import EventWriter
 from runtimes.train.container import Container
-from runtimes.train.errors import BadConfig, TrainError
+from runtimes.train.errors import BadConfig, BadData, TrainError
 from runtimes.train.preparing import PreparingReport
 
 T = TypeVar("T")
@@ -29,6 +29,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # a peer that hangs longer fails the
 AGREE_SECONDS = 2.0  # after which ranks tell each other how a long work goes on
 REPORT_SECONDS = 30.0
 STALLED_SECONDS = 600
+STILL_SECONDS = 900  # of computing without any advance, where the amount is known
 MOVED_SECONDS = 0.5  # of a processor: less than that is no progress
 SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of a network interface
 
@@ -139,12 +140,14 @@ def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> 
 
     `work` may say how far it is; the leader prints that now and then, and each node's leader reports it as an event
     while it moves. `what` is one of contract.PREPARING_WORKS. Where no rank that works has computed or
-    advanced anything for STALLED_SECONDS, all raise TrainError: the threads stay, and end with their processes.
+    advanced anything for STALLED_SECONDS, all raise TrainError: the threads stay, and end with their processes. Where
+    one computes for STILL_SECONDS and its known amount stays the same, all raise BadData: the customer's chat template,
+    or a record, has no end.
     """
     progress = Progress()
     running = _in_a_thread(lambda: work(progress))
     report = PreparingReport(ranks.node_events, what)
-    began = reported = moved = time.monotonic()
+    began = reported = moved = advanced = time.monotonic()
     computed, moves, seen = 0.0, 0, progress.done
     while True:
         wait([running], timeout=AGREE_SECONDS)
@@ -153,6 +156,8 @@ def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> 
         has_computed, has_advanced = elsewhere > computed + MOVED_SECONDS, done != seen
         moves += has_computed if done is None else has_advanced  # a processor that spins does no work
         seen = done
+        if has_advanced or done is None:
+            advanced = time.monotonic()
         if has_computed:
             computed = elsewhere
         if has_computed or has_advanced:  # a slow disk moves the amount alone
@@ -162,7 +167,7 @@ def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> 
             is_done,
             is_stalled=time.monotonic() - moved > STALLED_SECONDS,
             text=progress.words(),
-            result=running.result() if is_done else None,
+            result=running.result() if is_done else _stillness(what, progress, advanced),
             moves=moves,
             done=done,
             total=progress.total,
@@ -183,6 +188,14 @@ def wait_for_results(ranks: Ranks, work: Callable[[Progress], T], what: str) -> 
             reported = time.monotonic()
             texts = "; ".join(dict.fromkeys(each.text for each in told if each.text))
             print_line(ranks, f"{what}: {reported - began:.0f} s so far{texts and ', ' + texts}")
+
+
+def _stillness(what: str, progress: Progress, advanced: float) -> BadData | None:
+    if time.monotonic() - advanced <= STILL_SECONDS:
+        return None
+    return BadData(
+        f"{what}: {progress.words()}, and nothing more in {STILL_SECONDS} s: a record or template has no end"
+    )
 
 
 def _report(report: PreparingReport, told: list[Waited], seconds: float) -> None:

@@ -22,6 +22,7 @@ from runtimes.train.parallel import Progress, Ranks, wait_for_results
 COLLECTIVE_SECONDS = 4  # of the group: longer than a rank is silent, shorter than the work
 WORK_SECONDS = 10
 STALLED_SECONDS = 3
+STILL_SECONDS = 6
 
 
 def compute(progress: Progress) -> str:
@@ -64,6 +65,7 @@ def take_part(rank: int, nodes: int, store: str, leaders_work: Callable[[Progres
     quick: Any = preparing
     quick.PREPARING_FIRST_SECONDS, quick.PREPARING_EVERY_SECONDS = 2.0, 1.0
     parallel.AGREE_SECONDS, parallel.REPORT_SECONDS, parallel.STALLED_SECONDS = 0.5, 2, STALLED_SECONDS
+    parallel.STILL_SECONDS = STILL_SECONDS
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     dist.barrier()  # torch takes either of them a while to load
     control: Any = dist.new_group(backend="gloo", timeout=timedelta(seconds=COLLECTIVE_SECONDS))
@@ -127,6 +129,7 @@ def test_each_nodes_leader_reports_how_far_the_first_one_is(tmp_path: Path) -> N
         assert events[0]["seconds"] >= 2
 
 
-def test_a_processor_that_spins_reports_nothing(tmp_path: Path) -> None:
-    assert run_both(tmp_path, spin) == ["spun", "quick"]
+def test_a_processor_that_spins_reports_nothing_and_is_ended(tmp_path: Path) -> None:
+    ended = "BadData: data: 49,995,000 things, and nothing more in 6 s: a record or template has no end"
+    assert run_both(tmp_path, spin) == ended
     assert len(written(tmp_path, 0)) <= 1, "that the amount is known at all was the only move"
