@@ -20,7 +20,7 @@ WEIGHTS_BYTES = 4000
 def genuine(lease: Lease, step: int) -> Files:
     """The files of a lease that is alone; without the manifest, which `sealed` adds."""
     spec = lease.attempt.job.spec["train"]
-    pinned = {name: spec[name] for name in ("global_batch_size", "sequence_length", "seed")}
+    pinned = {name: spec.get(name, 1024) for name in ("global_batch_size", "sequence_length", "seed")}
     trainer = {"step": step, "world_size": lease.device_count, "layout": "plain-names", "data": "0" * 64}
     return {
         "__0_0.distcp": bytes(WEIGHTS_BYTES),

@@ -321,7 +321,7 @@ def test_a_model_among_the_files_is_pinned_however_it_is_written(alice: Organisa
     files = [{"path": path, "size": 2, "sha256": "0" * 64} for path in ("mine/config.json", "deep/mine/config.json")]
     given = create_in_state(Artifact, "complete", organisation=alice, kind="input")
     ArtifactPart.objects.create(artifact=given, files=files, is_complete=True)
-    train = {"model": model, "data": "python-docs", "learning_rate": 1e-4}
+    train = {"model": model, "data": "python-docs", "learning_rate": 1e-4, "sequence_length": 128}
     job = stage.submit(alice, stage.spec_of(train=train), input_artifact=given)
     assert kind_of(job).pins_input(job)
 
