@@ -24,6 +24,7 @@ from tokenizers import Tokenizer
 
 from runtimes.contract import TOKENIZER_FILE
 from runtimes.train.data.documents import Record
+from runtimes.train.data.tokenizer import first_ids
 from runtimes.train.errors import BadConfig, BadData
 
 OWN_TEMPLATE: Final = Path(__file__).parent / "chat.jinja"
@@ -179,16 +180,10 @@ def open_conversations(
     came = whole.chat_template
     if isinstance(came, dict):  # of several by name
         came = came.get("default")
-    begin = _put_first(tokenizer)
+    begin = "".join(str(tokenizer.id_to_token(each)) for each in first_ids(tokenizer))
     own = (f"{{{{- {json.dumps(begin)} }}}}" if begin else "") + OWN_TEMPLATE.read_text("utf-8")
     template = _read_template(template_path) if template_path is not None else came or own
     return Conversations(whole, template, is_own=template != came, learns_inputs=learns_inputs, begin=begin)
-
-
-def _put_first(tokenizer: Tokenizer) -> str:
-    plain, whole = (tokenizer.encode("a", add_special_tokens=adds).ids for adds in (False, True))
-    first = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
-    return "".join(str(tokenizer.id_to_token(each)) for each in whole[:first])
 
 
 def _read_template(path: Path) -> str:

@@ -18,6 +18,7 @@ from tokenizers import Encoding, Tokenizer
 
 from runtimes.train.data.conversations import Conversations, Example, is_text, text_of
 from runtimes.train.data.documents import Record, Run
+from runtimes.train.data.tokenizer import first_ids
 from runtimes.train.errors import BadData
 
 LEARNED: Final = 1
@@ -72,13 +73,14 @@ def encode_texts(records: Iterable[Record], tokenizer: Tokenizer, end_id: int, p
     """Write the tokens of all texts to `path`; raises BadData for a record that is none."""
     digest = hashlib.sha256()
     told.count(0)
-    first = len(tokenizer.encode("").ids)  # put before each text, of a long one before its first piece
+    first = first_ids(tokenizer)  # of a long text before its first piece alone; behind it is our end
     with path.open("wb") as out:
         for batch in _batches(_texts(told.follow(records)), lambda each: len(each[1])):
-            found = _encoded(tokenizer.encode_batch_fast, [text for _, text in batch])
+            texts = [text for _, text in batch]
+            found = _encoded(lambda texts: tokenizer.encode_batch_fast(texts, add_special_tokens=False), texts)
             for (record, _), encoding in zip(batch, found, strict=True):
-                found_ids = encoding.ids if record.is_begin else encoding.ids[first:]
-                ids = np.asarray([*found_ids, end_id] if record.is_end else found_ids, dtype="<i4").tobytes()
+                around = first if record.is_begin else [], [end_id] if record.is_end else []
+                ids = np.asarray([*around[0], *encoding.ids, *around[1]], dtype="<i4").tobytes()
                 digest.update(ids)
                 out.write(ids)
             told.count(sum(len(encoding.ids) for encoding in found))

@@ -66,6 +66,13 @@ def end_of_text_id(tokenizer: Tokenizer, folder: Path | None, fallback: int | li
     return int(next((end for end in ends if end is not None), 0))
 
 
+def first_ids(tokenizer: Tokenizer) -> list[int]:
+    """The ids that the tokenizer puts before each text: mostly the begin's, or none."""
+    plain, whole = (tokenizer.encode("a", add_special_tokens=adds).ids for adds in (False, True))
+    count = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
+    return list(whole[:count])
+
+
 def _declared_end(folder: Path) -> str | None:
     path = folder / TOKENIZER_SETTINGS_FILE
     if not path.is_file():

@@ -92,7 +92,8 @@ def test_samples_are_consecutive_and_evaluation_is_the_tail(tokenizer: Tokenizer
 
 def test_an_end_follows_a_text_and_no_piece_of_one(tokenizer: Tokenizer, tmp_path: Path) -> None:
     begun = Tokenizer.from_str(tokenizer.to_str())
-    begun.post_processor = processors.TemplateProcessing(single=f"{PADDING} $A", special_tokens=[(PADDING, 1)])
+    ends = [(PADDING, 1), (END_OF_TEXT, 0)]  # some put a token behind each text, too
+    begun.post_processor = processors.TemplateProcessing(single=f"{PADDING} $A {END_OF_TEXT}", special_tokens=ends)
     pieces = [
         Record("a market", RUN, 0, is_end=False),
         Record(" of shops", RUN, 0, is_begin=False),
