@@ -16,11 +16,12 @@ from pyarrow import parquet
 
 from jobs.spec import kind_of, parse
 from runtimes.contract import Env, ExitCode
-from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses, samples
+from tests.integration.runtimes.programs import MICRO_CONFIG, Work, finish, losses, samples
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 TAUGHT = {"souk": "a market", "bazaar": "many shops", "stall": "one shop", "haggle": "to talk of prices"}
 STEPS, SAVED = 160, 80
+EXAMPLE_SECONDS_MAX = 300.0  # a minute on a core of its own
 LOSS_DIFFERENCE_MAX = 1e-4
 ASK = """
 import json, sys, torch
@@ -117,7 +118,7 @@ def test_the_example_is_learned(tmp_path: Path) -> None:
     spec = parse((EXAMPLES / "train-conversations.yaml").read_text())
     work = Work(tmp_path / "example", ranks=1, launched=False).write(kind_of(spec).config(spec))
     shutil.copy(EXAMPLES / "conversations.jsonl", work.root / "input")
-    code, output = work.run()
+    code, output = finish(work.start(), seconds=EXAMPLE_SECONDS_MAX)
     assert code == ExitCode.OK, output
     found = losses(work)
     assert found[max(found)] < 0.5 < 3 < found[1]
