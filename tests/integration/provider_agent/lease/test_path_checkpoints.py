@@ -8,9 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import pytest
 import torch
 
@@ -23,6 +27,7 @@ from tests.integration.provider_agent.fake_server import FakeServer
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SECONDS_MAX = 150.0
+WRITTEN_SECONDS = 0.3
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 HF_TRAINER = REPOSITORY / "examples" / "hf_trainer.py"
 TUTORIAL = Path(__file__).parent / "snapshot_tutorial.py"
@@ -63,6 +68,24 @@ def output_of(server: FakeServer, lease: Lease) -> dict[str, bytes]:
     return {file.path: found.files[file.path] for file in found.begin.files}
 
 
+@contextmanager
+def held_at(bob: Bob, lease: Lease, step: int) -> Iterator[None]:
+    """Within it the program stands still, soon after it has saved this step: no copy comes too late, on any machine."""
+    results = bob.folder.lease(lease.assignment.lease_id) / "work" / "results"
+    saved = results / f"checkpoint-{step}" / "trainer_state.json"  # written last
+    eventually(saved.is_file, f"step {step}", seconds=SECONDS_MAX)
+    time.sleep(WRITTEN_SECONDS)  # of the two seconds until it saves again
+    programs = processes_of(lease.assignment.lease_id)
+    for program in programs:
+        program.suspend()
+    try:
+        yield
+    finally:
+        for program in programs:
+            with suppress(psutil.NoSuchProcess):
+                program.resume()
+
+
 def lose_node(bob: Bob, lease: Lease) -> None:
     """The agent and the program are gone at one moment, as in a power cut."""
     bob.stop(signal.SIGKILL)
@@ -88,12 +111,13 @@ def run_alone(folder: Path, command: list[str]) -> Path:
 def test_a_hugging_face_trainer_goes_on_where_its_node_was_lost(
     running: Bob, server: FakeServer, tmp_path: Path
 ) -> None:
-    arguments = ["--steps", "1200", "--save-steps", "300"]
+    arguments = ["--steps", "900", "--save-steps", "300"]
     command = [sys.executable, "input/hf_trainer.py", *arguments]
     changes = {"checkpoint": of_path("results"), "env": {"OMP_NUM_THREADS": "1"}}
     first = give_script(running, server, HF_TRAINER, command, **changes)
-    eventually(lambda: checkpoints(server), "a checkpoint", seconds=SECONDS_MAX)
-    lose_node(running, first)
+    with held_at(running, first, 300):
+        eventually(lambda: checkpoints(server), "a checkpoint", seconds=SECONDS_MAX)
+        lose_node(running, first)
     newest = checkpoints(server)[-1]
     saved = [file.path for file in newest.begin.files if file.path.endswith("trainer_state.json")]
     assert saved
@@ -102,15 +126,17 @@ def test_a_hugging_face_trainer_goes_on_where_its_node_was_lost(
     running.start()
     assert until_ended(first).reason is Reason.PROCESS_VANISHED
     second = give_script(running, server, HF_TRAINER, command, **changes, **as_resume(server, newest))
+    with held_at(running, second, 600):
+        eventually(lambda: checkpoints(server, second), "one of the second", seconds=SECONDS_MAX)
     eventually(lambda: second.report and second.report.state in ATTEMPT_ENDS, "the end", seconds=SECONDS_MAX)
     assert until_ended(second).reason is Reason.COMPLETED, second.logs[-3000:]
-    assert b"resuming from results/checkpoint-" in second.logs
+    assert b"resuming from results/checkpoint-300" in second.logs
 
     alone = run_alone(tmp_path / "alone", [sys.executable, str(HF_TRAINER), *arguments])
     output = output_of(server, second)
     assert json.loads(output["results/losses.json"]) == json.loads((alone / "results/losses.json").read_text())
     assert output["results/final/model.safetensors"] == (alone / "results/final/model.safetensors").read_bytes()
-    assert min(each.begin.step or 0 for each in checkpoints(server, second)) > 7, "numbers go on after the resumed one"
+    assert checkpoints(server, second)[0].begin.step > 7, "numbers go on after the resumed one"
 
 
 def test_two_ranks_of_the_tutorial_go_on_from_their_snapshot(running: Bob, server: FakeServer, tmp_path: Path) -> None:
@@ -205,6 +231,9 @@ def test_too_many_files_fail_no_attempt_and_the_log_says_so(running: Bob, server
 
 COPIES = """
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from provider_agent.lease.path_checkpoints.copying import copy_path
 from provider_agent.lease.path_checkpoints.listing import list_path
