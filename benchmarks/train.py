@@ -4,6 +4,9 @@ Six million parameters (Llama's architecture), 16 sequences of 256 tokens a step
 thread a rank. Each case runs under torchrun in processes of its own, in turns; the figure is the median of the rounds'
 ratios. DeepSpeed where it is installed.
 
+Then the same with ranks of unlike speeds: each has a processor of its own, and on the second one's another program
+computes, too. Shares by measured speed beside equal ones.
+
     python -m benchmarks.train [--rounds 3] [--write]
 """
 
@@ -16,6 +19,8 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from benchmarks.record import publish
@@ -29,6 +34,10 @@ OURS: dict[str, dict[str, Any]] = {
     "ours, fsdp2": {"strategy": "fsdp2"},
     "ours, fsdp2, compile": {"strategy": "fsdp2", "compile": True},
 }
+UNEVEN: dict[str, dict[str, Any]] = {
+    "uneven ranks, equal shares": {"strategy": "fsdp2"},
+    "uneven ranks, measured shares": {"strategy": "fsdp2", "shares": "measured"},
+}
 OTHERS = ("accelerate", "bare FSDP2", "DeepSpeed")
 
 
@@ -39,11 +48,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments, _ = parser.parse_known_args()
     if arguments.case:
-        figures = measure(SHAPE, arguments.case, OURS.get(arguments.case, {}))
+        if arguments.case in UNEVEN:
+            os.sched_setaffinity(0, {int(os.environ["RANK"])})
+        figures = measure(SHAPE, arguments.case, {**OURS, **UNEVEN}.get(arguments.case, {}))
         if os.environ["RANK"] == "0":
             print(json.dumps(figures), flush=True)
         os._exit(0)  # a thread of gloo may abort an interpreter that shuts down
-    names = [*OURS, *(name for name in OTHERS if name != "DeepSpeed" or importlib.util.find_spec("deepspeed"))]
+    names = [*OURS, *UNEVEN, *(name for name in OTHERS if name != "DeepSpeed" or importlib.util.find_spec("deepspeed"))]
     speeds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(arguments.rounds):
         for name in names:
@@ -52,6 +63,8 @@ def main() -> None:
     fastest = [max(each) for each in zip(*(speeds[name] for name in names if name in OTHERS), strict=True)]
     ours = [max(each) for each in zip(*(speeds[name] for name in OURS), strict=True)]
     ratios = [mine / theirs for mine, theirs in zip(ours, fastest, strict=True)]
+    even, measured = (speeds[name] for name in UNEVEN)
+    gains = [fast / slow for fast, slow in zip(measured, even, strict=True)]
     publish(
         "train",
         {
@@ -60,21 +73,35 @@ def main() -> None:
             "tokens_per_second": {name: round(statistics.median(each)) for name, each in speeds.items()},
             "fastest_of_ours_over_fastest_of_others": round(statistics.median(ratios), 3),
             "range": [round(min(ratios), 3), round(max(ratios), 3)],
+            "measured_over_equal_shares": round(statistics.median(gains), 3),
+            "range_of_shares": [round(min(gains), 3), round(max(gains), 3)],
         },
     )
+
+
+@contextmanager
+def busy_processor(number: int) -> Iterator[None]:
+    """Within it a program computes on this processor, and leaves about half of it to another one."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as program:
+        os.sched_setaffinity(program.pid, {number})
+        try:
+            yield
+        finally:
+            program.kill()
 
 
 def run_case(name: str) -> float:
     """Tokens a second of one case, by new processes."""
     launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
-    done = subprocess.run(
-        [*launched, "-m", "benchmarks.train", "--case", name],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    with busy_processor(RANKS - 1) if name in UNEVEN else nullcontext():
+        done = subprocess.run(
+            [*launched, "-m", "benchmarks.train", "--case", name],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")

@@ -81,7 +81,7 @@ def sweep_leases() -> int:
             with log_failures("An overdue lease could not be ended.", lease_id=str(lease_id)):
                 reports.lose(lease_id, reason, message)
                 count += 1
-    return count + _end_still() + _end_unanswered_stops(now)
+    return count + _end_still(now) + _end_unanswered_stops(now)
 
 
 def sweep_checks() -> int:
@@ -215,12 +215,13 @@ def _register_delegations() -> int:
     return delegations.register_due()
 
 
-def _end_still() -> int:
+def _end_still(now: datetime) -> int:
     """What is metered while it prepares, and stands still there, has its node's fault and costs nothing."""
     running = Lease.objects.live().filter(reported_state=AttemptState.RUNNING, stop_reason="")
-    preparing = running.filter(attempt__job__progress__has_key="preparing").select_related("attempt__job")
+    since = (now - timedelta(seconds=PREPARE_SECONDS_MAX)).isoformat()
+    still = running.filter(attempt__job__progress__preparing__moved_at__lt=since).select_related("attempt__job")
     count = 0
-    for lease in list(preparing.iterator(SWEEP_ROWS_MAX)):
+    for lease in still[:SWEEP_ROWS_MAX]:
         with log_failures("A lease that prepares could not be looked at.", lease_id=str(lease.pk)):
             count += is_still(lease) and reports.lose_still(lease.pk)
     return count

@@ -21,6 +21,7 @@ RUNTIME_FEATURES = (
     "checkpoint_path",
     "train.ddp",
     "train.hsdp",
+    "train.shares",
     "train.activation_checkpointing",
     "train.compile",
     "train.open_learning_rate",

@@ -115,6 +115,7 @@ class EventKind(StrEnum):
     # together, not for a model with experts. mfu: its share of the data sheets' bfloat16, where they are known.
     # skipped: steps of this attempt whose gradient was not finite, if any
     STEP = "step"
+    SHARED = "shared"  # step, sequences: of each rank, from that step on (where the configuration asks)
     EVALUATED = "evaluated"  # step, loss
     CHECKPOINTED = "checkpointed"  # step, path, seconds_blocked, seconds_total
     SAMPLED = "sampled"  # step, prompt, text

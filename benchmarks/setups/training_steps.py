@@ -133,6 +133,7 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
     from runtimes.train.model import build_model, flops_per_token
     from runtimes.train.optimizer import make_optimizer
     from runtimes.train.prepare import choose_dtype
+    from runtimes.train.shares import BlockClock, Shares
     from runtimes.train.strategies.registry import load_strategy
     from runtimes.train.training import Training
     from runtimes.train.weights import filled_units
@@ -148,6 +149,7 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
     prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=config.compile)
     install_loss(model, compiles=config.compile)
     dtype = choose_dtype("auto", ranks.device)
+    clock = BlockClock(model, ranks.device) if config.shares == "measured" else None
     model = strategy.wrap(filled_units(model, source, seed=0, is_resumed=True), ranks, dtype)
     draw_weights(model)
     model.train()
@@ -164,8 +166,10 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
         model,
         make_optimizer(model, config),
         nothing,
+        Shares(sequences, ranks, EventWriter(""), measured=clock is not None),
         dtype,
         flops,
+        clock=clock,
     )
 
     def step() -> None:

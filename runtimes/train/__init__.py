@@ -14,6 +14,7 @@ adapters.py     LoRA: small matrices that are trained in place of its weights
 blocks.py       what its blocks compute anew, and whether they are compiled
 loss.py         the loss, without ever holding all logits
 data/           tokenizer, documents, tokens, and which of them a step takes
+shares.py       how many sequences of each batch a rank computes
 prepare.py      everything before the first step
 preparing.py    the events of long work there
 training.py     what the steps share

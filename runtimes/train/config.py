@@ -18,6 +18,7 @@ warmup_steps, weight_decay, betas, gradient_clip
 dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
 strategy            how the ranks share the work: `fsdp2` (model sharded over them), `hsdp` (over those of a node),
                     or `ddp` (whole on each)
+shares              how the ranks share out a batch: `even`, or `measured`, as many sequences as each one's speed allows
 activation_checkpointing  what the backward pass computes anew instead of keeping it: `none`, `selective`, `full`
 compile             compile each decoder block (torch.compile): faster steps on a GPU, after a minute
 lora                null: train every weight. A mapping, which may be empty: train adapters beside the model's weights.
@@ -65,6 +66,7 @@ ALPHA_MAX = 65536
 TARGETS_MAX = 256
 TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")  # a module's name, or its end
 DTYPES = ("auto", "float32", "bfloat16")
+SHARES = ("even", "measured")
 CHECKPOINTINGS = ("none", "selective", "full")
 
 
@@ -99,6 +101,7 @@ class TrainConfig:
     gradient_clip: float = 1.0
     dtype: str = "auto"
     strategy: str = DEFAULT_STRATEGY
+    shares: str = "even"
     activation_checkpointing: str = "none"
     compile: bool = False
     lora: Lora | None = None
@@ -268,6 +271,7 @@ CHECKS: dict[str, Check] = {
     "gradient_clip": _number(0, 1e6, above=True),
     "dtype": one_of(*DTYPES),
     "strategy": check_strategy,
+    "shares": one_of(*SHARES),
     "activation_checkpointing": one_of(*CHECKPOINTINGS),
     "compile": boolean,
     "lora": _optional(_lora),

@@ -16,14 +16,15 @@ from runtimes.train.parallel import Ranks, sum_over_ranks
 EVALUATED_SEQUENCES_MAX = 64
 
 
-def micro_batches(sequences: Sequences, *, passes: int, size: int, device: torch.device) -> Iterator[MicroBatch]:
-    """Exactly `passes` micro-batches; missing ones are a sequence of weight 0.
+def micro_batches(sequences: Sequences, *, passes: int, device: torch.device) -> Iterator[MicroBatch]:
+    """Exactly `passes` micro-batches, at most one sequence apart; missing ones are a sequence of weight 0.
 
     Every rank makes the same number of passes, because each pass gathers the shards of all.
     """
-    length = sequences.tokens.shape[1]
+    count, length = sequences.tokens.shape
     for number in range(passes):
-        part = sequences.part(number * size, size)
+        within = rank_part(count, number, passes)
+        part = sequences.part(within.start, within.stop - within.start)
         if not len(part.tokens):
             positions = None if sequences.positions is None else np.arange(length - 1)[None]
             part = Sequences(np.zeros((1, length), np.int64), np.zeros((1, length - 1), np.float32), positions)
@@ -43,7 +44,7 @@ def evaluate(model: nn.Module, corpus: Corpus, ranks: Ranks, *, micro_batch_size
     total = torch.zeros((), dtype=torch.float64)
     model.eval()
     with torch.no_grad():
-        batches = micro_batches(corpus.eval_sequences(mine), passes=-(-most // size), size=size, device=ranks.device)
+        batches = micro_batches(corpus.eval_sequences(mine), passes=-(-most // size), device=ranks.device)
         for batch in batches:
             total += summed_loss(model, batch).double().cpu()
     model.train()

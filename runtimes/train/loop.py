@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,7 @@ from runtimes.contract import EventKind, EventWriter
 from runtimes.train.checkpoint import find_checkpoint
 from runtimes.train.config import TrainConfig, settled
 from runtimes.train.container import Container
-from runtimes.train.data.order import batch_samples, largest_part, rank_part
+from runtimes.train.data.order import batch_samples
 from runtimes.train.errors import BadData, Stopped
 from runtimes.train.evaluate import micro_batches
 from runtimes.train.export import export_adapters, export_model
@@ -103,20 +104,21 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     ids = batch_samples(
         training.step, batch_size=config.global_batch_size, samples=training.text.corpus.train_samples, seed=config.seed
     )
-    mine = ids[rank_part(len(ids), ranks.rank, ranks.world_size)]
-    most = largest_part(len(ids), ranks.world_size)
-    size = min(config.micro_batch_size or most, most)
-    passes = -(-most // size)
+    mine = ids[training.shares.mine]
+    passes = training.shares.passes(config.micro_batch_size)
     targets = training.text.corpus.train_targets(ids)
     scale = strategy.scale_loss(ranks, targets)
     total = torch.zeros((), device=ranks.device)
     sequences = training.text.corpus.train_sequences(mine)
-    batches = micro_batches(sequences, passes=passes, size=size, device=ranks.device)
-    for number, batch in enumerate(batches, 1):
-        with strategy.accumulate(training.model, is_last=number == passes):
-            loss = summed_loss(training.model, batch)
-            (loss * scale).backward()  # type: ignore[no-untyped-call]
-        total += loss.detach()
+    clock = training.clock if training.shares.is_measured(training.step) else None
+    computed = 0
+    with clock.running() if clock else nullcontext():
+        for number, batch in enumerate(micro_batches(sequences, passes=passes, device=ranks.device), 1):
+            with strategy.accumulate(training.model, is_last=number == passes):
+                loss = summed_loss(training.model, batch)
+                (loss * scale).backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+            computed += len(batch.sequences)
     rate = learning_rate_at(training.step, config)
     set_learning_rate(training.optimizer, rate)
     norm = strategy.clip_gradients(training.model, config.gradient_clip)
@@ -126,6 +128,8 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     if config.log_samples:
         seen = gather_results(ranks, mine.tolist)
         training.events.write(EventKind.SAMPLES, step=training.step + 1, ids=[i for part in seen for i in part])
+    if clock:
+        training.shares.adapt(training.step + 1, clock.seconds(), computed)
     return total / targets, norm, rate
 
 

@@ -31,6 +31,7 @@ from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Progress, Ranks, gather_results, print_line, wait_for_results
 from runtimes.train.report import report_started
 from runtimes.train.sample import encode_prompt
+from runtimes.train.shares import BlockClock, Shares
 from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
 from runtimes.train.training import Text, Training
 from runtimes.train.weights import base_digest, filled_units
@@ -245,12 +246,25 @@ def prepare_training(
         )
     prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=compiles)
     install_loss(model, compiles=compiles)
+    clock = BlockClock(model, ranks.device) if config.shares == "measured" else None
     units = filled_units(model, source, seed=config.seed, is_resumed=resume_from is not None)
     model = strategy.wrap(units, ranks, dtype)
     optimizer = make_optimizer(model, config)
-    checkpointer = Checkpointer(container, ranks, events)
     training = Training(
-        config, strategy, ranks, events, source, text, model, optimizer, checkpointer, dtype, flops, base=base
+        config,
+        strategy,
+        ranks,
+        events,
+        source,
+        text,
+        model,
+        optimizer,
+        Checkpointer(container, ranks, events),
+        Shares(config.global_batch_size, ranks, events, measured=clock is not None),
+        dtype,
+        flops,
+        base=base,
+        clock=clock,
     )
     report_started(training, container, parameters)
     if resume_from is not None:

@@ -14,6 +14,7 @@ from runtimes.train.config import TrainConfig
 from runtimes.train.data.corpus import Corpus
 from runtimes.train.model import ModelSource
 from runtimes.train.parallel import Ranks
+from runtimes.train.shares import BlockClock, Shares
 from runtimes.train.strategies.base import Strategy
 
 
@@ -43,9 +44,11 @@ class Training:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     checkpointer: Checkpointer
+    shares: Shares
     dtype: torch.dtype
     flops_per_token: float | None
     base: str | None = None  # digest of what its adapters belong to, where it trains adapters
+    clock: BlockClock | None = None  # where the shares follow the ranks' speeds
     step: int = 0
     started_at: int = 0  # the step from which this start went on
     loss: float | None = None

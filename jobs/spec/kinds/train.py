@@ -75,6 +75,7 @@ class TrainSection(Section):
     gradient_clip: Number = Field(1.0, gt=0, le=1e6, description="a number above 0 and at most 1000000")
     dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto, float32 or bfloat16")
     strategy: Literal["fsdp2", "hsdp", "ddp"] = Field("fsdp2", description="fsdp2, hsdp or ddp")
+    shares: Literal["even", "measured"] = Field("even", description="even or measured")
     activation_checkpointing: Literal["none", "selective", "full"] = Field(
         "none", description="none, selective or full"
     )
@@ -103,7 +104,7 @@ class TrainSection(Section):
 
 # That the first runtimes did not have, or whose default was another.
 LATER_FIELDS = (
-    *("strategy", "activation_checkpointing", "compile", "lora"),
+    *("strategy", "shares", "activation_checkpointing", "compile", "lora"),
     *("learning_rate", "sequence_length", "chat_template", "train_on_inputs", "packing"),
 )
 # Numbers that may be left open; a runtime from before that would call them missing.

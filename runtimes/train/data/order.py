@@ -31,7 +31,10 @@ def batch_samples(step: int, *, batch_size: int, samples: int, seed: int) -> UIn
 
 
 def rank_part(batch_size: int, rank: int, world_size: int) -> slice:
-    """The contiguous part of a batch that a rank computes: disjoint, complete, and at most 1 apart in size."""
+    """The contiguous part of a batch that a rank computes: disjoint, complete, and at most 1 apart in size.
+
+    So are the passes of a rank over its own part.
+    """
     return slice(rank * batch_size // world_size, (rank + 1) * batch_size // world_size)
 
 
