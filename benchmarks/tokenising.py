@@ -47,7 +47,7 @@ def encode(kind: str, mib: int) -> dict[str, Any]:
     """Encode one file; peak memory is the process's, of which `before` was there with tokenizer and libraries."""
     from runtimes.train.data.conversations import text_of
     from runtimes.train.data.documents import find_runs, read_records
-    from runtimes.train.data.encode import Told, encode_texts
+    from runtimes.train.data.encode import EncodingProgress, encode_texts
     from runtimes.train.data.tokenizer import train_tokenizer
 
     with tempfile.TemporaryDirectory(prefix="souk-tokenising-", dir="/var/tmp") as name:
@@ -68,7 +68,7 @@ def encode(kind: str, mib: int) -> dict[str, Any]:
             tokenizer,
             0,
             folder / "tokens",
-            Told(runs, lambda done, total, tokens: told.append(done)),
+            EncodingProgress(runs, lambda done, total, tokens: told.append(done)),
         )
         seconds = time.monotonic() - began
         return {

@@ -18,15 +18,14 @@ from runtimes.train.blocks import prepare_blocks, prepare_compiler
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
-from runtimes.train.data.conversations import is_text, open_conversations, text_of
-from runtimes.train.data.corpus import Corpus, open_corpus
-from runtimes.train.data.documents import Record, Run, find_runs, read_records
-from runtimes.train.data.encode import Encoded, Told, encode_conversations, encode_texts
+from runtimes.train.data.conversations import text_of
+from runtimes.train.data.documents import find_runs, read_records
+from runtimes.train.data.prepare import prepare_corpus
 from runtimes.train.data.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
 from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
 from runtimes.train.export import kept_files
 from runtimes.train.loss import install_loss
-from runtimes.train.model import ModelSource, build_model, can_pack, count_parameters, find_model, flops_per_token
+from runtimes.train.model import ModelSource, build_model, count_parameters, find_model, flops_per_token
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Progress, Ranks, gather_results, print_line, wait_for_results
 from runtimes.train.report import report_started
@@ -35,9 +34,6 @@ from runtimes.train.shares import BlockClock, Shares
 from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
 from runtimes.train.training import Text, Training
 from runtimes.train.weights import base_digest, filled_units
-
-TOKENS_FILE = "cache/tokens.int32"  # below the working directory
-MARKS_FILE = "cache/marks.uint8"
 
 
 def find_source(config: TrainConfig, container: Container, resume_from: Path | None) -> ModelSource:
@@ -141,83 +137,6 @@ def fit_model(config: TrainConfig, source: ModelSource, tokenizer: Tokenizer) ->
     if config.length > longest:
         raise BadConfig([f"sequence_length {config.length} is longer than the model's {longest} positions"])
     return end_id
-
-
-def prepare_corpus(
-    config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, *, tokenizer: Tokenizer, end_id: int
-) -> tuple[Corpus, str | None]:
-    """The data as tokens: encoded by each node's leader, mapped by all, and checked to be the same on every node.
-
-    With it the chat template by which conversations were written, where it did not come with the model.
-    """
-    path, marks_path = container.work_dir / TOKENS_FILE, container.work_dir / MARKS_FILE
-    packs = config.packing and can_pack(source)
-
-    def encode(progress: Progress) -> tuple[Encoded, str | None] | None:
-        if not ranks.is_node_leader:
-            return None
-        progress.text = "looking through the files"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        runs = find_runs(config.data, container.input_dir, config.seed)
-
-        def tell(done: int, total: int, tokens: int) -> None:
-            progress.text = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB, {tokens:,} tokens"
-            progress.done, progress.total, progress.unit = done, total, "bytes"
-
-        told = Told(runs, tell)
-        if is_text(_first_record(runs, config.data)):
-            return encode_texts(read_records(runs), tokenizer, end_id, path, told), None
-        conversations = open_conversations(
-            tokenizer,
-            source.folder,
-            end_id=end_id,
-            template_path=_template_path(config, container),
-            learns_inputs=config.train_on_inputs,
-        )
-        encoded = encode_conversations(
-            read_records(runs),
-            tokenizer,
-            conversations,
-            end_id=end_id,
-            path=path,
-            marks_path=marks_path,
-            sequence_length=config.length,
-            packs=packs,
-            told=told,
-        )
-        return encoded, conversations.kept_template
-
-    found = [each for each in wait_for_results(ranks, encode, "data") if each is not None]
-    if len(set(found)) != 1:
-        raise BadData("the nodes were given different data")
-    encoded, template = found[0]
-    if encoded.is_rows:
-        print_line(
-            ranks,
-            f"conversations fill {encoded.filled:.0%} of their sequences; {encoded.cut:,} were longer than one and "
-            f"were cut, {encoded.left_out:,} had no answer to learn, {encoded.passed_over:,} answers were passed over",
-        )
-    corpus = open_corpus(
-        path, marks_path, encoded, sequence_length=config.length, eval_fraction=config.eval_fraction, packs=packs
-    )
-    return corpus, template
-
-
-def _first_record(runs: list[Run], names: tuple[str, ...]) -> Record:
-    for record in read_records(runs):
-        if not is_text(record) or text_of(record).strip():
-            return record
-    raise BadData(f"the data holds no text: {', '.join(names)}")
-
-
-def _template_path(config: TrainConfig, container: Container) -> Path | None:
-    """Raises BadConfig for a path that leads out of the inputs."""
-    if config.chat_template is None:
-        return None
-    path = (container.input_dir / config.chat_template).resolve()
-    if not path.is_relative_to(container.input_dir.resolve()):
-        raise BadConfig(["chat_template must be a path below the job's files"])
-    return path
 
 
 def prepare_training(

@@ -6,5 +6,6 @@ chat.jinja        how a conversation is written where a model brings no template
 tokenizer.py      the tokenizer: trained on the data, or loaded
 encode.py         records as tokens on disk: a stream of texts, or rows of packed conversations
 corpus.py         samples by number
+prepare.py        all of this, once a node
 order.py          which samples a step takes
 """

@@ -44,7 +44,7 @@ class Encoded:
     filled: float = 1.0  # share of the rows' tokens that are a conversation's
 
 
-class Told:
+class EncodingProgress:
     """Says how far the encoding is, in bytes of the runs: whole ones, and of the present one about what was read."""
 
     def __init__(self, runs: list[Run], tell: Callable[[int, int, int], None]) -> None:
@@ -69,13 +69,15 @@ class Told:
         self._tell(self._done, self._total, self._tokens)
 
 
-def encode_texts(records: Iterable[Record], tokenizer: Tokenizer, end_id: int, path: Path, told: Told) -> Encoded:
+def encode_texts(
+    records: Iterable[Record], tokenizer: Tokenizer, end_id: int, path: Path, progress: EncodingProgress
+) -> Encoded:
     """Write the tokens of all texts to `path`; raises BadData for a record that is none."""
     digest = hashlib.sha256()
-    told.count(0)
+    progress.count(0)
     first = first_ids(tokenizer)  # of a long text before its first piece alone; behind it is our end
     with path.open("wb") as out:
-        for batch in _batches(_texts(told.follow(records)), lambda each: len(each[1])):
+        for batch in _batches(_texts(progress.follow(records)), lambda each: len(each[1])):
             texts = [text for _, text in batch]
             found = _encoded(lambda texts: tokenizer.encode_batch_fast(texts, add_special_tokens=False), texts)
             for (record, _), encoding in zip(batch, found, strict=True):
@@ -83,7 +85,7 @@ def encode_texts(records: Iterable[Record], tokenizer: Tokenizer, end_id: int, p
                 ids = np.asarray([*around[0], *encoding.ids, *around[1]], dtype="<i4").tobytes()
                 digest.update(ids)
                 out.write(ids)
-            told.count(sum(len(encoding.ids) for encoding in found))
+            progress.count(sum(len(encoding.ids) for encoding in found))
     return Encoded(digest.hexdigest(), is_rows=False)
 
 
@@ -97,23 +99,23 @@ def encode_conversations(
     marks_path: Path,
     sequence_length: int,
     packs: bool,
-    told: Told,
+    progress: EncodingProgress,
 ) -> Encoded:
     """Write rows of conversations to `path` and what counts in them to `marks_path`.
 
     `packs`: a row takes as many conversations as fit, else one. A longer one is cut at its end. Raises BadData.
     """
     length = sequence_length + 1
-    told.count(0)
+    progress.count(0)
     with path.open("wb") as tokens, marks_path.open("wb") as marks:
         rows = _Rows(length, end_id, lambda ids, each: (tokens.write(ids), marks.write(each)))
-        for batch in _batches(told.follow(records), lambda record: len(text_of(record))):
+        for batch in _batches(progress.follow(records), lambda record: len(text_of(record))):
             examples = [_write(conversations, record) for record in batch]
             texts = [each.text for each in examples]
             found = _encoded(lambda texts: tokenizer.encode_batch(texts, add_special_tokens=False), texts)
             for example, encoding in zip(examples, found, strict=True):
                 rows.add(encoding, example, packs=packs)
-            told.count(sum(len(encoding.ids) for encoding in found))
+            progress.count(sum(len(encoding.ids) for encoding in found))
         return rows.close()
 
 

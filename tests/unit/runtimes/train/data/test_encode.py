@@ -15,7 +15,7 @@ from runtimes.train.data import encode
 from runtimes.train.data.conversations import Conversations, open_conversations
 from runtimes.train.data.corpus import Corpus, open_corpus
 from runtimes.train.data.documents import Record, Run, find_runs, read_records
-from runtimes.train.data.encode import Encoded, Told, encode_conversations, encode_texts, learned_tokens
+from runtimes.train.data.encode import Encoded, EncodingProgress, encode_conversations, encode_texts, learned_tokens
 from runtimes.train.data.tokenizer import END_OF_TEXT, PADDING, end_of_text_id, train_tokenizer
 from runtimes.train.errors import BadData
 
@@ -58,7 +58,7 @@ def rows(
         end_id=0,
         path=paths[0],
         marks_path=paths[1],
-        told=Told([RUN], ignored),
+        progress=EncodingProgress([RUN], ignored),
         **wanted,
     )
     return encoded, open_corpus(*paths, encoded, eval_fraction=0.1, **wanted)
@@ -74,7 +74,7 @@ def test_tokenizer_of_the_same_text_is_the_same_and_knows_every_text() -> None:
 
 def test_samples_are_consecutive_and_evaluation_is_the_tail(tokenizer: Tokenizer, tmp_path: Path) -> None:
     documents = [f"document {i} " * 30 for i in range(40)]
-    encoded = encode_texts(texts(*documents), tokenizer, 0, tmp_path / "tokens", Told([RUN], ignored))
+    encoded = encode_texts(texts(*documents), tokenizer, 0, tmp_path / "tokens", EncodingProgress([RUN], ignored))
     corpus = open_corpus(
         tmp_path / "tokens", tmp_path / "marks", encoded, sequence_length=16, eval_fraction=0.1, packs=True
     )
@@ -99,7 +99,7 @@ def test_an_end_follows_a_text_and_no_piece_of_one(tokenizer: Tokenizer, tmp_pat
         Record(" of shops", RUN, 0, is_begin=False),
         Record("  ", RUN, 0),
     ]
-    encode_texts(pieces, begun, 0, tmp_path / "tokens", Told([RUN], ignored))
+    encode_texts(pieces, begun, 0, tmp_path / "tokens", EncodingProgress([RUN], ignored))
     found = np.fromfile(tmp_path / "tokens", dtype="<i4").tolist()
     assert found == [1, *tokenizer.encode("a market").ids, *tokenizer.encode(" of shops").ids, 0]
 
@@ -125,7 +125,7 @@ def test_it_is_told_how_far_it_is(tokenizer: Tokenizer, tmp_path: Path, monkeypa
     runs = [Run(None, number, number + 1, 100) for number in range(3)]
     told: list[tuple[int, int, int]] = []
     records = [Record("a market " * 2, run, 0) for run in runs for _ in range(8)]
-    encode_texts(records, tokenizer, 0, tmp_path / "tokens", Told(runs, lambda *far: told.append(far)))
+    encode_texts(records, tokenizer, 0, tmp_path / "tokens", EncodingProgress(runs, lambda *far: told.append(far)))
     assert len(told) == 7
     assert told.pop(0) == (0, 300, 0), "before anything is encoded"
     done, totals, tokens = ([each[at] for each in told] for at in range(3))
@@ -136,7 +136,7 @@ def test_it_is_told_how_far_it_is(tokenizer: Tokenizer, tmp_path: Path, monkeypa
 
 
 def test_too_little_text_says_how_little(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    encoded = encode_texts(texts("a b c"), tokenizer, 0, tmp_path / "tokens", Told([RUN], ignored))
+    encoded = encode_texts(texts("a b c"), tokenizer, 0, tmp_path / "tokens", EncodingProgress([RUN], ignored))
     with pytest.raises(BadData, match="too few for 2 sequences of 128"):
         open_corpus(
             tmp_path / "tokens", tmp_path / "marks", encoded, sequence_length=128, eval_fraction=0.1, packs=True
@@ -190,6 +190,6 @@ def test_one_kind_of_data_at_a_time(tokenizer: Tokenizer, conversations: Convers
     path.write_text('{"text": "a text"}\n' + json.dumps(question(1).value) + "\n")
     found = list(read_records(find_runs(("a.jsonl",), tmp_path, 0)))
     with pytest.raises(BadData, match=r"a\.jsonl line 2 is a conversation, others are texts"):
-        encode_texts(found, tokenizer, 0, tmp_path / "tokens", Told([RUN], ignored))
+        encode_texts(found, tokenizer, 0, tmp_path / "tokens", EncodingProgress([RUN], ignored))
     with pytest.raises(BadData, match=r"a\.jsonl line 1 is a text, others are conversations"):
         rows(found, tokenizer, tmp_path, conversations)

@@ -1,0 +1,97 @@
+"""The data of a training as tokens: encoded once a node, the same on every node, and opened by every rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from runtimes.train.config import TrainConfig
+from runtimes.train.container import Container
+from runtimes.train.data.conversations import is_text, open_conversations, text_of
+from runtimes.train.data.corpus import Corpus, open_corpus
+from runtimes.train.data.documents import Record, Run, find_runs, read_records
+from runtimes.train.data.encode import Encoded, EncodingProgress, encode_conversations, encode_texts
+from runtimes.train.errors import BadConfig, BadData
+from runtimes.train.model import ModelSource, can_pack
+from runtimes.train.parallel import Progress, Ranks, print_line, wait_for_results
+
+TOKENS_FILE = "cache/tokens.int32"  # below the working directory
+MARKS_FILE = "cache/marks.uint8"
+
+
+def prepare_corpus(
+    config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, *, tokenizer: Tokenizer, end_id: int
+) -> tuple[Corpus, str | None]:
+    """The data as tokens: encoded by each node's leader, mapped by all, and checked to be the same on every node.
+
+    With it the chat template by which conversations were written, where it did not come with the model.
+    """
+    path, marks_path = container.work_dir / TOKENS_FILE, container.work_dir / MARKS_FILE
+    packs = config.packing and can_pack(source)
+
+    def encode(progress: Progress) -> tuple[Encoded, str | None] | None:
+        if not ranks.is_node_leader:
+            return None
+        progress.text = "looking through the files"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        runs = find_runs(config.data, container.input_dir, config.seed)
+
+        def tell(done: int, total: int, tokens: int) -> None:
+            progress.text = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB, {tokens:,} tokens"
+            progress.done, progress.total, progress.unit = done, total, "bytes"
+
+        encoding = EncodingProgress(runs, tell)
+        if is_text(_first_record(runs, config.data)):
+            return encode_texts(read_records(runs), tokenizer, end_id, path, encoding), None
+        conversations = open_conversations(
+            tokenizer,
+            source.folder,
+            end_id=end_id,
+            template_path=_template_path(config, container),
+            learns_inputs=config.train_on_inputs,
+        )
+        encoded = encode_conversations(
+            read_records(runs),
+            tokenizer,
+            conversations,
+            end_id=end_id,
+            path=path,
+            marks_path=marks_path,
+            sequence_length=config.length,
+            packs=packs,
+            progress=encoding,
+        )
+        return encoded, conversations.kept_template
+
+    found = [each for each in wait_for_results(ranks, encode, "data") if each is not None]
+    if len(set(found)) != 1:
+        raise BadData("the nodes were given different data")
+    encoded, template = found[0]
+    if encoded.is_rows:
+        print_line(
+            ranks,
+            f"conversations fill {encoded.filled:.0%} of their sequences; {encoded.cut:,} were longer than one and "
+            f"were cut, {encoded.left_out:,} had no answer to learn, {encoded.passed_over:,} answers were passed over",
+        )
+    corpus = open_corpus(
+        path, marks_path, encoded, sequence_length=config.length, eval_fraction=config.eval_fraction, packs=packs
+    )
+    return corpus, template
+
+
+def _first_record(runs: list[Run], names: tuple[str, ...]) -> Record:
+    for record in read_records(runs):
+        if not is_text(record) or text_of(record).strip():
+            return record
+    raise BadData(f"the data holds no text: {', '.join(names)}")
+
+
+def _template_path(config: TrainConfig, container: Container) -> Path | None:
+    """Raises BadConfig for a path that leads out of the inputs."""
+    if config.chat_template is None:
+        return None
+    path = (container.input_dir / config.chat_template).resolve()
+    if not path.is_relative_to(container.input_dir.resolve()):
+        raise BadConfig(["chat_template must be a path below the job's files"])
+    return path
