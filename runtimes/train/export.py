@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from runtimes.train.model import ModelSource, new_model
 from runtimes.train.weights import merged_weights
 
 EXPORT_FOLDER = "model"
+SHARD_SIZE = "5GB"  # of one file of weights, as the hub's folders have them
+CACHE_FOLDER = "cache"  # below the working directory
 ADAPTER_FOLDER = "adapter"
 GENERATION_FILE = "generation_config.json"
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
@@ -56,7 +59,8 @@ def export_model(
     folder.mkdir(parents=True, exist_ok=True)
     plain = plain_model(source)  # its class knows which weights are tied
     plain.generation_config = hugging_face.GenerationConfig(**_special_ids(source, tokenizer, end_id))
-    plain.save_pretrained(folder, state_dict={name: _as(source.dtype, weight) for name, weight in weights.items()})
+    state = {name: _as(source.dtype, weight) for name, weight in weights.items()}
+    plain.save_pretrained(folder, state_dict=state, max_shard_size=SHARD_SIZE)
     kept = kept_files(source)
     if TOKENIZER_SETTINGS_FILE not in {path.name for path in kept}:
         end = tokenizer.id_to_token(end_id)
@@ -71,6 +75,31 @@ def export_model(
     return sorted(path.name for path in folder.iterdir())
 
 
+def keep_on_disk(
+    weights: Iterable[tuple[list[str], torch.Tensor]], work_dir: Path, *, dtype: torch.dtype | None = None
+) -> dict[str, torch.Tensor]:
+    """The same tensors in files, by each of their names, one written before the next is taken.
+
+    `dtype`: of those that have fractions; by default their own. The files lose their names at once: their room is free
+    again when the tensors are, or when the process is gone.
+    """
+    folder = work_dir / CACHE_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    kept: dict[str, torch.Tensor] = {}
+    for names, weight in weights:
+        there = _in_a_file(_as(dtype or weight.dtype, weight), folder)
+        kept.update(dict.fromkeys(names, there))
+    return kept
+
+
+def _in_a_file(weight: torch.Tensor, folder: Path) -> torch.Tensor:
+    if not weight.numel():
+        return weight.cpu()
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="weight-") as file:
+        there = torch.from_file(file.name, shared=True, size=weight.numel(), dtype=weight.dtype)
+    return there.view(weight.shape).copy_(weight)
+
+
 def plain_model(source: ModelSource) -> Any:
     """The model in the dtype of the result, without any weights."""
     with torch.device("meta"):
@@ -79,11 +108,14 @@ def plain_model(source: ModelSource) -> Any:
 
 def export_adapters(
     adapters: Mapping[str, torch.Tensor], source: ModelSource, lora: Lora, *, output_dir: Path
-) -> dict[str, torch.Tensor]:
-    """Write whole adapters to output_dir/adapter as peft does; returns the weights that have them merged."""
+) -> Iterator[tuple[list[str], torch.Tensor]]:
+    """Write whole adapters to output_dir/adapter as peft does; then, one at a time, the weights that have them merged.
+
+    Each with its names in the plain model.
+    """
     plain = plain_model(source)
     save_adapter(adapters, plain, lora, output_dir / ADAPTER_FOLDER, base=source.name)
-    return merged_weights(plain, source, adapters, lora)
+    yield from merged_weights(plain, source, adapters, lora)
 
 
 def kept_files(source: ModelSource) -> list[Path]:

@@ -20,7 +20,7 @@ from runtimes.train.container import Container
 from runtimes.train.data.order import batch_samples
 from runtimes.train.errors import BadData, Stopped
 from runtimes.train.evaluate import micro_batches
-from runtimes.train.export import export_adapters, export_model
+from runtimes.train.export import export_adapters, export_model, keep_on_disk
 from runtimes.train.loss import summed_loss
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.parallel import gather_results, print_line, wait_for_results
@@ -175,7 +175,7 @@ def finish(training: Training, container: Container) -> None:
     if config.sample_every >= 0:
         report_sample(training)
     training.checkpointer.wait()
-    weights = training.strategy.whole_weights(training.model, trained_only=config.lora is not None)
+    weights = gather_weights(training, container)
     files = wait_for_results(
         ranks, lambda _: export(training, container, weights) if ranks.is_leader else [], "export"
     )[0]
@@ -187,11 +187,26 @@ def finish(training: Training, container: Container) -> None:
     dist.barrier(group=ranks.control)  # a rank that leaves early would take the leader's export with it
 
 
+def gather_weights(training: Training, container: Container) -> dict[str, torch.Tensor]:
+    """What was trained, whole, in the result's dtype (adapters in their own); on rank 0, nothing on the others.
+
+    They lie in files that have no name any more, so no rank ever has the whole model in its memory.
+    """
+    has_adapters = training.config.lora is not None
+    weights = training.strategy.whole_weights(training.model, trained_only=has_adapters)
+    if not training.ranks.is_leader:
+        for _ in weights:
+            pass  # its part of each is gathered by rank 0
+        return {}
+    return keep_on_disk(weights, container.work_dir, dtype=None if has_adapters else training.source.dtype)
+
+
 def export(training: Training, container: Container, weights: dict[str, torch.Tensor]) -> list[str]:
     """Write the result of these whole weights, of adapters also merged with their base; its files' names."""
     source, text, lora = training.source, training.text, training.config.lora
     if lora is not None:
-        weights = export_adapters(weights, source, lora, output_dir=container.output_dir)
+        merged = export_adapters(weights, source, lora, output_dir=container.output_dir)
+        weights = keep_on_disk(merged, container.work_dir)
     return export_model(
         weights,
         source,

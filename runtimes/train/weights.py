@@ -67,11 +67,12 @@ def filled_units(model: nn.Module, source: ModelSource, *, seed: int, is_resumed
 
 def merged_weights(
     plain: nn.Module, source: ModelSource, adapters: Mapping[str, torch.Tensor], lora: Lora
-) -> dict[str, torch.Tensor]:
-    """The weights of the model that computes as the base with its adapters does, by plain names, in the source's dtype.
+) -> Iterator[tuple[list[str], torch.Tensor]]:
+    """The weights of the model that computes as the base with its adapters does, in the source's dtype, one at a time.
 
-    `plain`: the model without adapters, on the meta device. The base is read again a tensor at a time, as it was
-    published: what a rank trains with may be rounded to the dtype that it computes in. Raises BadData.
+    Each comes with its names in the plain model: tied ones have several. `plain`: the model without adapters, on the
+    meta device. The base is read again a tensor at a time, as it was published: what a rank trains with may be rounded
+    to the dtype that it computes in. Raises BadData.
     """
     from transformers.pytorch_utils import Conv1D
 
@@ -80,24 +81,20 @@ def merged_weights(
     for name, tensor in tensors.items():
         names.setdefault(id(tensor), []).append(name)
     parameters = [names[id(parameter)] for parameter in plain.parameters()]
-    made: dict[int, torch.Tensor] = {}
-    merged: dict[str, torch.Tensor] = {}
     with ExitStack() as stack, torch.no_grad():
         values = _open_weights(source, parameters, stack, seed=0)
-        for name, tensor in tensors.items():
-            if id(tensor) not in made:
-                module = name.rpartition(".")[0]
-                a, b = (adapters.get(module + ending) for ending in (A_ENDING, B_ENDING))
-                is_adapted = a is not None and name.endswith(".weight")
-                value = torch.empty_like(tensor, device="cpu", dtype=torch.float32 if is_adapted else None)
-                if not values.read(names[id(tensor)], value):
-                    continue  # a buffer that the base's files do not have either
-                if is_adapted and a is not None and b is not None:
-                    is_transposed = isinstance(plain.get_submodule(module), Conv1D)
-                    value = merge(value, a, b, lora=lora, is_transposed=is_transposed).to(source.dtype)
-                made[id(tensor)] = value
-            merged[name] = made[id(tensor)]
-    return merged
+        for same in names.values():
+            name, tensor = same[0], tensors[same[0]]
+            module = name.rpartition(".")[0]
+            a, b = (adapters.get(module + ending) for ending in (A_ENDING, B_ENDING))
+            is_adapted = a is not None and name.endswith(".weight")
+            value = torch.empty_like(tensor, device="cpu", dtype=torch.float32 if is_adapted else None)
+            if not values.read(same, value):
+                continue  # a buffer that the base's files do not have either
+            if is_adapted and a is not None and b is not None:
+                is_transposed = isinstance(plain.get_submodule(module), Conv1D)
+                value = merge(value, a, b, lora=lora, is_transposed=is_transposed).to(source.dtype)
+            yield same, value
 
 
 def base_digest(source: ModelSource) -> str:

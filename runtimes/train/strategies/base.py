@@ -129,17 +129,22 @@ class Strategy(ABC):
         mine = [item.to_local() if isinstance(item, DTensor) else item for item in tensors]
         return sum_over_ranks(ranks, [float(sum(not torch.isfinite(item).all() for item in mine))]) == [0.0]
 
-    def whole_weights(self, model: nn.Module, *, trained_only: bool = False) -> dict[str, Any]:
-        """The whole weights on the CPU under the plain model's names, at least on rank 0. All ranks call it.
+    def whole_weights(
+        self, model: nn.Module, *, trained_only: bool = False
+    ) -> Iterator[tuple[list[str], torch.Tensor]]:
+        """The whole weights, gathered one at a time, each with its names in the plain model: tied ones have several.
 
-        `trained_only`: of what is not frozen; no more is gathered.
+        All ranks must take every one. `trained_only`: of what is not frozen; no more is gathered.
         """
-        if trained_only:
-            return {
-                name: (weight.full_tensor() if isinstance(weight, DTensor) else weight).detach().cpu()
-                for name, weight in _trained_parameters(model)
-            }
-        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        weights: dict[str, Any] = dict(_trained_parameters(model)) if trained_only else get_model_state_dict(model)
+        parameters = model.named_parameters(remove_duplicate=False)
+        same = {name.removeprefix("module."): id(parameter) for name, parameter in parameters}
+        groups: dict[int | str, list[str]] = {}  # alike on every rank: each group is gathered once
+        for name in weights:
+            groups.setdefault(same.get(name, name), []).append(name)
+        for names in groups.values():
+            weight = weights[names[0]]
+            yield names, (weight.full_tensor() if isinstance(weight, DTensor) else weight).detach()
 
 
 def _trained_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from runtimes.train.adapters import ADAPTER, FOLDER_PREFIX, add_adapters, choose_modules, is_adapter
 from runtimes.train.config import ADAPTER_RATE, ALL_LINEAR, TARGETS_MAX, Lora, TrainConfig, parse_config, settled
 from runtimes.train.errors import BadConfig
-from runtimes.train.export import ADAPTER_FOLDER, export_adapters
+from runtimes.train.export import ADAPTER_FOLDER, export_adapters, keep_on_disk
 from runtimes.train.model import ModelSource, build_model, count_parameters, decoder_blocks, find_model, flops_per_token
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.weights import base_digest, filled_units
@@ -157,7 +157,7 @@ def test_merged_model_and_folder_of_peft_say_what_was_trained(
     trained = train_a_little(model)
     said = logits(model)
     assert float((said - logits(load(source))).abs().max()) > 0.1
-    merged = export_adapters(trained, source, LORA, output_dir=tmp_path / "out")
+    merged = keep_on_disk(export_adapters(trained, source, LORA, output_dir=tmp_path / "out"), tmp_path)
     assert {weight.dtype for weight in merged.values()} == {dtype}
     by_peft = PeftModel.from_pretrained(load(source), str(tmp_path / "out" / ADAPTER_FOLDER))
     assert float((logits(by_peft) - said).abs().max()) <= 1e-5
@@ -172,7 +172,7 @@ def test_folder_of_peft_names_its_base_and_its_modules(tmp_path: Path) -> None:
     lora = Lora(targets=("q_proj", "mlp.up_proj"), dropout=0.1)
     trained = train_a_little(adapted(source, lora))
     named = ModelSource("org/name@" + "a" * 40, source.config, source.folder, has_weights=True)
-    export_adapters(trained, named, lora, output_dir=tmp_path / "out")
+    list(export_adapters(trained, named, lora, output_dir=tmp_path / "out"))
     config = json.loads((tmp_path / "out" / ADAPTER_FOLDER / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("org/name", "a" * 40)
     assert sorted(config["target_modules"]) == ["q_proj", "up_proj"]
