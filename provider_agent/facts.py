@@ -19,6 +19,7 @@ from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFa
 RUNTIME_FEATURES = (
     "outputs",
     "checkpoint_path",
+    "checkpoint_auto",
     "train.ddp",
     "train.hsdp",
     "train.shares",

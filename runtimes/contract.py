@@ -86,6 +86,8 @@ class Env(StrEnum):
     ADDRESS = "SOUK_ADDRESS"  # this node's, there; rank zero's is MASTER_ADDR
     CHECKPOINT_EVERY_STEPS = "SOUK_CHECKPOINT_EVERY_STEPS"  # "0": not by steps
     CHECKPOINT_EVERY_SECONDS = "SOUK_CHECKPOINT_EVERY_SECONDS"  # "0": not by time
+    # "0": the interval stays as it is; else a runtime may reckon its own, by Young and Daly
+    MEAN_SECONDS_TO_FAILURE = "SOUK_MEAN_SECONDS_TO_FAILURE"
     CHECKPOINT_KEEP = "SOUK_CHECKPOINT_KEEP"
 
 
@@ -117,7 +119,9 @@ class EventKind(StrEnum):
     STEP = "step"
     SHARED = "shared"  # step, sequences: of each rank, from that step on (where the configuration asks)
     EVALUATED = "evaluated"  # step, loss
-    CHECKPOINTED = "checkpointed"  # step, path, seconds_blocked, seconds_total
+    # step, path, seconds_blocked (of the training, waiting for the one before included), seconds_total; every_seconds:
+    # when the next one is due, where the runtime reckons that itself
+    CHECKPOINTED = "checkpointed"
     SAMPLED = "sampled"  # step, prompt, text
     SAMPLES = "samples"  # step, ids: which sequences that step trained on (where the configuration asks)
     EXPORTED = "exported"  # path, files

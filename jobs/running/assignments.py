@@ -15,6 +15,7 @@ from uuid import UUID
 
 from jobs.kinds.believing import LEASE_SECONDS_MAX
 from jobs.kinds.registry import kind_of
+from jobs.leases.failure_rate import mean_seconds_to_failure
 from jobs.leases.fencing import has_fence
 from jobs.leases.gangs import gang_place
 from jobs.leases.leasing import LEASE_SECONDS
@@ -110,6 +111,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
             every_seconds=spec.checkpoint.every_seconds,
             keep=spec.checkpoint.keep,
             path=spec.checkpoint.path,
+            mean_seconds_to_failure=mean_seconds_to_failure(attempt) if spec.checkpoint.is_auto else 0,
         ),
         gang=gang_place(lease),
         network=spec.network,

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.spec.kinds.registry import kind_of
 from jobs.spec.model import DEFAULT_ISOLATION, Checkpoint, Payment, Resources, Spec
-from jobs.spec.units import format_duration, format_money
+from jobs.spec.units import AUTO, format_duration, format_money
 
 
 def canonical(spec: Spec) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _payment(payment: Payment) -> dict[str, Any]:
 
 def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     every = f"{checkpoint.every_steps} steps" if checkpoint.every_steps else format_duration(checkpoint.every_seconds)
-    body = {"every": every, "keep": checkpoint.keep}
+    body = {"every": AUTO if checkpoint.is_auto else every, "keep": checkpoint.keep}
     return body if checkpoint.path is None else body | {"path": checkpoint.path}
 
 

@@ -32,6 +32,7 @@ from jobs.spec.section import (
 GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
 NODES_MAX = 1024
 DEFAULT_ISOLATION: Final = "container"
+AUTO_SECONDS: Final = 300  # between checkpoints of a program that cannot reckon its own interval
 KIND_CHARACTERS_MAX = 16  # Job.kind
 LIST_MAX = 100
 ENV_MAX = 200
@@ -119,7 +120,7 @@ class Checkpoint(Section):
     """How often the job saves what it has, and how many it keeps."""
 
     every: Annotated[tuple[int, int], BeforeValidator(as_every)] = Field(
-        (0, 300), description="a number of steps or a duration, such as 50 steps or 5m"
+        (0, 300), description="auto, a number of steps or a duration, such as 50 steps or 5m"
     )
     keep: int = Field(2, ge=1, le=100, description="a whole number from 1 to 100")
     path: CheckpointPath | None = Field(
@@ -133,8 +134,13 @@ class Checkpoint(Section):
 
     @property
     def every_seconds(self) -> int:
-        """Seconds between checkpoints; 0: not by time."""
-        return self.every[1]
+        """Seconds between checkpoints; 0: not by time. Of `auto` those of a program that cannot reckon its own."""
+        return AUTO_SECONDS if self.is_auto else self.every[1]
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the runtime reckons the interval from what a checkpoint costs, and how often the nodes fail."""
+        return self.every == (0, 0)
 
 
 class Retry(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 
+AUTO = "auto"  # of checkpoints: the runtime reckons the interval
 MICROS_PER_USD = 1_000_000
 USD_MAX = 1_000_000_000
 MEMORY_MIB_MAX = 1 << 40
@@ -72,7 +73,9 @@ def format_duration(seconds: int | None) -> str | None:
 
 
 def parse_every(value: object) -> tuple[int, int]:
-    """(steps, seconds) of `50 steps` or `5m`, one of them 0; raises ValueError."""
+    """(steps, seconds) of `50 steps` or `5m`, one of them 0; of `auto` both; raises ValueError."""
+    if value == AUTO:
+        return 0, 0
     match = _STEPS.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         return 0, parse_duration(value)

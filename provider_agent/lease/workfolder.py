@@ -135,6 +135,7 @@ def contract_environment(
         Env.ADDRESS: rendezvous.address,
         Env.CHECKPOINT_EVERY_STEPS: str(checkpoint.every_steps),
         Env.CHECKPOINT_EVERY_SECONDS: str(checkpoint.every_seconds),
+        Env.MEAN_SECONDS_TO_FAILURE: str(checkpoint.mean_seconds_to_failure),
         Env.CHECKPOINT_KEEP: str(checkpoint.keep),
     }
 

@@ -37,11 +37,13 @@ class CheckpointPolicy(Message):
     """How often the program saves and how many checkpoints are kept; 0 means not by this measure.
 
     `path`: what the agent copies every `every_seconds` in the program's place, relative to the work folder.
+    `mean_seconds_to_failure`: of the nodes together, where the program may reckon its own interval by it; else 0.
     """
 
     every_steps: int = Field(default=0, ge=0)
     every_seconds: int = Field(default=0, ge=0)
     keep: int = Field(default=2, ge=1)
+    mean_seconds_to_failure: int = Field(default=0, ge=0)
     path: Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_plain_path)] | None = (
         None  # None: its own
     )
@@ -51,6 +53,8 @@ class CheckpointPolicy(Message):
         body: dict[str, Any] = dump(self)
         if body.get("path") is None:
             body.pop("path", None)
+        if body.get("mean_seconds_to_failure") == 0:
+            del body["mean_seconds_to_failure"]
         return body
 
 

@@ -28,6 +28,7 @@ class Container:
     local_world_size: int
     checkpoint_every_steps: int
     checkpoint_every_seconds: int
+    mean_seconds_to_failure: int  # of this training's nodes together; 0: the interval stays as it is
     checkpoint_keep: int
 
     @property
@@ -79,5 +80,6 @@ def read_container(env: Mapping[str, str], *, config: str | None, output: str | 
         local_world_size=int(env.get("LOCAL_WORLD_SIZE", "1")),
         checkpoint_every_steps=int(env.get(Env.CHECKPOINT_EVERY_STEPS) or 0),
         checkpoint_every_seconds=int(env.get(Env.CHECKPOINT_EVERY_SECONDS) or 0),
+        mean_seconds_to_failure=int(env.get(Env.MEAN_SECONDS_TO_FAILURE) or 0),
         checkpoint_keep=max(1, int(env.get(Env.CHECKPOINT_KEEP) or 2)),
     )

@@ -75,8 +75,8 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
         is_last = training.step == config.steps_total
         # The ranks agree: on the loss, and on what all of them must do next.
         logs = is_last or training.step % config.log_every == 0
-        every = container.checkpoint_every_seconds
-        due = ranks.is_leader and every > 0 and time.monotonic() - saved_at >= every
+        interval = training.checkpointer.interval.seconds
+        due = ranks.is_leader and interval > 0 and time.monotonic() - saved_at >= interval
         agreed = strategy.agree(ranks, loss=float(loss) if logs else 0.0, stop=stop.is_set(), save=due)
         seconds, steps = seconds + time.monotonic() - began, steps + 1
         if logs:

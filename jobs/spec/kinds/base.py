@@ -44,7 +44,11 @@ class SpecKind:
 
     def runtime_features(self, spec: Spec) -> frozenset[str]:
         """What the node's runtime must know that its first version did not; older agents are passed over."""
-        used = {"outputs": spec.outputs, "checkpoint_path": spec.checkpoint.path}
+        used = {
+            "outputs": spec.outputs,
+            "checkpoint_path": spec.checkpoint.path,
+            "checkpoint_auto": spec.checkpoint.is_auto or None,
+        }
         return frozenset(name for name, value in used.items() if value is not None)
 
     def steps(self, spec: Spec) -> int | None:

@@ -8,11 +8,13 @@ from billing.account_kinds import AccountKind
 from billing.books.balances import balance, trial_balance
 from jobs import lifecycle
 from jobs.errors import InputNotReady, JobEnded, NotEnoughMoney, QuoteUsed
-from jobs.models import Artifact, Job, LeaseDevice
+from jobs.leases.failure_rate import MEAN_SECONDS_MIN, mean_seconds_to_failure
+from jobs.models import Artifact, Job, Lease, LeaseDevice
 from jobs.running import assignments, reports
 from marketplace.foundation import signing
 from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.models import Event
+from marketplace.nodes.models import Node
 from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import AttemptState, Reason, verify_assignment
 from tests import stage
@@ -108,6 +110,25 @@ def test_a_checkpoint_path_is_in_the_assignment_and_absent_where_none_is_named(a
         policy = verify_assignment(signing.server_public_key_hex(), signed).checkpoint
         found.append((policy.path, policy.every_seconds, '"path"' in signed.payload))
     assert found == [("results", 120, True), (None, 120, False)]
+
+
+def test_an_automatic_interval_comes_with_how_often_the_nodes_fail(alice, bob):
+    bob.facts |= {"runtime_features": list(RUNTIME_FEATURES)}
+    bob.failures = 3
+    bob.save(update_fields=["facts", "failures"])
+    half = {"resources": {"gpus": 1, "kind": "any"}}
+    found = []
+    for every in ("auto", "2m"):
+        (lease,) = stage.place(stage.submit(alice, stage.spec_of(checkpoint={"every": every}, **half)))
+        signed = assignments.make_assignment(lease)
+        policy = verify_assignment(signing.server_public_key_hex(), signed).checkpoint
+        found.append((policy.every_seconds, policy.mean_seconds_to_failure, "mean_seconds" in signed.payload))
+    assert found == [(300, 24 * 3600 / 4, True), (120, 0, False)]
+    Lease.objects.update(billable_ms=1000 * 24 * 3600)  # of two leases: two days
+    assert mean_seconds_to_failure(lease.attempt) == 3 * 24 * 3600 / 4
+    Lease.objects.update(billable_ms=0)
+    Node.objects.update(failures=10_000)
+    assert mean_seconds_to_failure(lease.attempt) == MEAN_SECONDS_MIN
 
 
 def test_an_assignment_that_cannot_be_made_stops_no_other_lease_of_its_node(alice, bob):

@@ -322,6 +322,16 @@ def test_a_checkpoint_path_is_for_own_commands_and_for_agents_that_know_it() -> 
         parse(FULL.replace("checkpoint: {", "checkpoint: {path: results, "))
 
 
+def test_interval_of_checkpoints_may_be_left_to_the_runtime() -> None:
+    head = "kind: command\nname: a\nbudget: {max_total: 1}\ncommand: x\n"
+    given = parse(head + "checkpoint: {every: auto}\n")
+    assert (given.checkpoint.is_auto, given.checkpoint.every_steps, given.checkpoint.every_seconds) == (True, 0, 300)
+    assert canonical(given)["checkpoint"] == {"every": "auto", "keep": 2}
+    assert from_wire(canonical(given)) == given
+    assert kind_of(given).runtime_features(given) == {"checkpoint_auto"} <= set(RUNTIME_FEATURES)
+    assert not parse(head + "checkpoint: {every: 5m}\n").checkpoint.is_auto
+
+
 @pytest.mark.parametrize("path", ["output", "output/run-1", "input/results", "snapshot.pt", "a/b/c.d", "_x"])
 def test_checkpoint_paths_that_are_taken(path: str) -> None:
     head = "kind: command\nname: a\nbudget: {max_total: 1}\ncommand: x\n"

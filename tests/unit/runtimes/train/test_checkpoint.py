@@ -8,7 +8,7 @@ import pytest
 
 from runtimes.contract import Env, checkpoint_folder, complete_checkpoints, write_manifest
 from runtimes.train import checkpoint
-from runtimes.train.checkpoint import find_checkpoint, prune_checkpoints, read_trainer, remove_partial
+from runtimes.train.checkpoint import SaveInterval, find_checkpoint, prune_checkpoints, read_trainer, remove_partial
 from runtimes.train.container import read_container
 from runtimes.train.errors import BadCheckpoint
 
@@ -79,3 +79,32 @@ def test_a_tokenizer_that_no_memory_holds_is_refused_unread(tmp_path: Path, monk
     (folder / "tokenizer.json").write_bytes(b"{}" * 10)
     with pytest.raises(BadCheckpoint, match=r"tokenizer\.json is larger than 10 bytes"):
         checkpoint.read_tokenizer(folder)
+
+
+def interval(mean_seconds: int, every_seconds: int = 300) -> SaveInterval:
+    env = {Env.MEAN_SECONDS_TO_FAILURE: str(mean_seconds), Env.CHECKPOINT_EVERY_SECONDS: str(every_seconds)}
+    return SaveInterval(read_container(env, config=None, output=None))
+
+
+def test_interval_that_was_asked_for_stays() -> None:
+    asked = interval(0)
+    asked.learn(blocked=5.0, total=60.0)
+    assert (asked.is_reckoned, asked.seconds) == (False, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("blocked", "total", "mean_seconds", "expected"),
+    [
+        (0.05, 1.0, 86_400, 93.0),  # sqrt(2 x 0.05 x 86400)
+        (2.0, 8.0, 86_400, 587.9),
+        (2.0, 8.0, 21_600, 293.9),  # nodes that fail four times as often: half of it
+        (2.0, 90.0, 86_400, 900.0),  # a slow disk: writing takes a tenth of the time
+        (0.0, 0.5, 86_400, 30.0),
+        (600.0, 700.0, 10**8, 3600.0),
+    ],
+)
+def test_interval_loses_least(blocked: float, total: float, mean_seconds: int, expected: float) -> None:
+    reckoned = interval(mean_seconds)
+    assert reckoned.seconds == 60.0, "before anything is known"
+    reckoned.learn(blocked, total)
+    assert reckoned.seconds == expected
