@@ -77,9 +77,9 @@ class _Keys:
             raise ModelMistake(f"config.json: {key} must be a word, got {_shown(value)}")
         return value
 
-    def has(self, key: str) -> bool:
-        """Whether the key has any value but null, false, 0 and nothing."""
-        return bool(self._config.get(key))
+    def has(self, key: str, *, default: bool = False) -> bool:
+        """Whether the key has any value but null, false, 0 and nothing; the default where it is not there."""
+        return bool(self._config.get(key, default))
 
     def get(self, key: str) -> Any:
         """The value as it is, for a comparison."""
@@ -99,10 +99,12 @@ def _llama_like(
     has_head_norms: bool = False,
     activation: str = "silu",
     experts: Callable[[_Keys], Experts] | None = None,
+    caps: bool = False,
 ) -> ModelShape:
     """Gated feed-forward, rotary positions, norms without a bias. Arguments are the family's defaults.
 
-    `bias_of_queries`: that queries, keys and values have a bias, whatever the configuration says; None: it says.
+    `bias_of_queries`: that queries, keys and values have a bias, whatever the configuration says; None: it says. `caps`:
+    scores and logits are capped, unless the configuration says null.
     """
     hidden = keys.whole("hidden_size", HIDDEN_MAX)
     heads = keys.whole("num_attention_heads", HEADS_MAX)
@@ -147,7 +149,8 @@ def _llama_like(
         has_head_norms=has_head_norms,
         activation=activation,
         attention_dropout=keys.share("attention_dropout"),
-        has_scores=keys.has("attn_logit_softcapping"),
+        caps_scores=caps and keys.has("attn_logit_softcapping", default=True),
+        caps_logits=caps and keys.has("final_logit_softcapping", default=True),
     )
 
 
@@ -173,7 +176,7 @@ def _gemma(keys: _Keys, family: str) -> ModelShape:
 
 def _gemma2(keys: _Keys, family: str) -> ModelShape:
     known: dict[str, Any] = {"shared_heads": 4, "head_size": 256, "is_tied": True, "norm": "gemma"}
-    return _llama_like(keys, family, norms_per_block=4, activation="gelu", **known)
+    return _llama_like(keys, family, norms_per_block=4, activation="gelu", caps=True, **known)
 
 
 def _gemma3(keys: _Keys, family: str) -> ModelShape:

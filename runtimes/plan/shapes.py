@@ -68,7 +68,8 @@ class ModelShape:
     is_parallel: bool = False  # attention and feed-forward read the same residual
     dropout: float = 0.0  # of what the block adds to the residual
     attention_dropout: float = 0.0
-    has_scores: bool = False  # attention writes its scores: a token then keeps one for every other of its sequence
+    caps_scores: bool = False  # attention writes its scores: a token keeps one for every other of its sequence
+    caps_logits: bool = False
 
     @property
     def table(self) -> int:

@@ -31,20 +31,49 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=PANEL)(command)
 
 
-def plan(file: JobFilePath, server: Server = None, as_json: Json = False) -> None:
-    """Show where a job would run, what it would cost, and why not elsewhere.
+def plan(
+    file: JobFilePath,
+    *,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Reckon what the training takes, and ask no marketplace.")
+    ] = False,
+    model_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--model-config", metavar="FILE", help="The model's config.json, where it is not among the job's files."
+        ),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a training takes, where a job would run, what it would cost, and why not elsewhere.
 
-    Example: souk plan examples/train-tiny-llama.yaml
+    Examples: souk plan examples/train-tiny-llama.yaml
+
+    souk plan finetune.yaml --offline --model-config llama/config.json
     """
     from jobs.client.launch import read_job_file, require_fit
-    from jobs.client.output import console, print_json
+    from jobs.client.output import console, jsonable, print_json
+    from jobs.client.training_plan import plan_json, plan_training, require_memory
     from jobs.client.views.plan import plan_view
+    from jobs.client.views.training import training_view
 
     spec = read_job_file(file)
+    training = plan_training(spec, file.absolute().parent, model_config=model_config)
+    if training is None and offline:
+        raise UsageMistake("--offline shows what a training takes: this job file has no train section.")
+    if training is not None and not as_json:
+        console().print(training_view(training))
+    require_memory(training)
+    about = {} if training is None else {"training": plan_json(training)}
+    if offline:
+        if as_json:
+            print_json(about)
+        return
     with open_souk(server) as souk:
         quote = souk.quote(spec)
     if as_json and quote.quote_id is not None:
-        print_json(quote)
+        print_json(jsonable(quote) | about)
     elif not as_json:
         console().print(plan_view(quote, spec))
     require_fit(quote)
