@@ -71,7 +71,7 @@ def require_memory(plan: TrainingPlan | None) -> None:
         return
     raise NothingFits(
         f"The training needs {gigabytes(plan.needed_bytes)} on each device, and would run out of memory on one of "
-        f"{gigabytes(plan.device_bytes)}. {nearest_text(plan)}",
+        f"{plan.device_bytes / 1e9:.1f} GB. {nearest_text(plan)}",
         {"training": plan_json(plan)},
     )
 
@@ -129,8 +129,8 @@ def _find_config(model: str, folder: Path, given: Path | None) -> tuple[object, 
     if path.is_relative_to(root) and path.is_file():
         return read_model_config(path), False
     raise ModelMistake(
-        f"the configuration of {model} is not on this computer: there is no {model}/{MODEL_CONFIG} beside the job file. "
-        f"Of a model of the hub, fetch its {MODEL_CONFIG} alone and name it by --model-config FILE"
+        f"the configuration of {model} is not on this computer, there is no {model}/{MODEL_CONFIG} beside the job "
+        f"file. For a model of the hub, fetch its {MODEL_CONFIG} alone and name it: souk plan --model-config FILE"
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 GB = 10**9
-# By words of the model's name; the first whose words are all in it counts. Where a model is sold in two sizes, the less.
+# By words of the model's name; the first whose words are all in it counts. Of two sizes it is the less.
 MEMORY_GB = (
     ("B300", 288),
     ("B200", 180),

@@ -103,8 +103,8 @@ def _llama_like(
 ) -> ModelShape:
     """Gated feed-forward, rotary positions, norms without a bias. Arguments are the family's defaults.
 
-    `bias_of_queries`: that queries, keys and values have a bias, whatever the configuration says; None: it says. `caps`:
-    scores and logits are capped, unless the configuration says null.
+    `bias_of_queries`: that queries, keys and values have a bias, whatever the configuration says; None: it says.
+    `caps`: scores and logits are capped, unless the configuration says null.
     """
     hidden = keys.whole("hidden_size", HIDDEN_MAX)
     heads = keys.whole("num_attention_heads", HEADS_MAX)

@@ -19,7 +19,7 @@ from runtimes.train.config import TrainConfig
 MOMENTS = 2  # of AdamW
 LOGITS_BYTES_MAX = 1 << 30  # runtimes/train/loss.py: in float32, at a time
 WHOLE_GRADIENTS_SHARE = 0.1  # runtimes/train/strategies/fsdp2.py: of the rank's memory
-# Measured on one H200 (benchmarks/results/gpu.json): what the allocator holds beyond all tensors, by what comes and goes.
+# Measured on one H200 (benchmarks/results/gpu.json): what the allocator holds beyond tensors, by what comes and goes.
 ALLOCATOR_SHARE = 0.85
 RANKS_MAX = 1 << 16
 MEMORY_BYTES_MAX = 1 << 50
@@ -135,7 +135,7 @@ class _Step:
         """When the loss has the logits of some tokens and their gradient, before the blocks' backward passes."""
         tokens, vocabulary = self.batches.tokens, self.shape.vocabulary
         part = min(tokens, max(1, LOGITS_BYTES_MAX // (SINGLE * vocabulary)))
-        # Their softmax and the gradients behind and before it, of which a compiled loss saves one; what they were capped to.
+        # Softmax and the gradients behind and before it, of which a compiled loss saves one; the capped logits.
         copies = 3 - self.computing.is_compiled + self.shape.caps_logits
         logits = copies * SINGLE * part * vocabulary
         sums = (SINGLE + self.size) * self.trained_head

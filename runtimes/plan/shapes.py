@@ -107,7 +107,7 @@ class ModelShape:
         return [
             each
             for each in self.linears
-            if any(t == ALL_LINEAR or each.name == t or each.name.endswith(f".{t}") for t in wanted)
+            if any(t in (ALL_LINEAR, each.name) or each.name.endswith(f".{t}") for t in wanted)
         ]
 
 

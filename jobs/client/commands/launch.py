@@ -11,7 +11,7 @@ from uuid import UUID
 import typer
 
 from jobs.client.commands.options import JobFilePath, Json, Server, Yes, ask, open_souk
-from jobs.client.errors import SendingInterrupted, SoukApiError, SoukClientError
+from jobs.client.errors import SendingInterrupted, SoukApiError, SoukClientError, UsageMistake
 from jobs.client.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -113,12 +113,14 @@ def launch(
     """
     from jobs.client.commands.escrow_session import require_address
     from jobs.client.launch import prepare, require_wallet
+    from jobs.client.training_plan import plan_training, require_memory
     from jobs.client.wallet.key_file import read_wallet
     from jobs.spec import kind_of
 
     job_file = prepare(file)
     wallet = read_wallet(wallet_key_file) if wallet_key_file else None
     require_wallet(job_file.spec, wallet)
+    require_memory(plan_training(job_file.spec, file.absolute().parent))
     allow = [require_address(one) for one in provider or ()]
     with open_souk(server) as souk:
         quote = _quote(souk, job_file.spec, as_json=as_json)

@@ -48,7 +48,7 @@ def _verdict(plan: TrainingPlan) -> str:
     if plan.device_bytes is None or plan.advice is None:
         need = gigabytes(plan.needed_bytes).replace(" ", "")
         return f"Under resources, memory: {need} leaves out devices that are too small."
-    of = f"a device of {gigabytes(plan.device_bytes)}"
+    of = f"a device of {plan.device_bytes / 1e9:.1f} GB"
     if plan.advice.fits:
         return f"[green]Fits[/] {of}."
     word = "Does not fit" if plan.advice.is_certain else "May not fit"

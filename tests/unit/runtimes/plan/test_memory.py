@@ -48,7 +48,7 @@ def test_peaks_on_a_gpu_are_those_that_were_measured(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_peaks_of_small_models_are_those_that_were_measured(name: str) -> None:
     measured = read("train_memory")["figures"]["peak_bytes"][name]["measured"]
-    # Of several ranks gloo's threads give memory back, some of it unseen: a measurement differs by as much from the next.
+    # Of several ranks gloo's threads give memory back, some of it unseen: two measurements differ by as much.
     assert predicted_peak(name) == pytest.approx(measured, rel=0.08 if "ranks" in name else 0.03)
 
 
@@ -110,16 +110,16 @@ def test_what_does_not_fit_is_told_the_nearest_that_does() -> None:
 def test_a_model_too_large_for_any_setting_is_told_how_many_devices_share_it() -> None:
     shape = read_shape(SHAPES["8b"])
     advice = advise(shape, config_of("8b", global_batch_size=64, micro_batch_size=1), Place(memory_bytes=80 * GIB))
-    assert advice.is_certain and advice.nearest == () and advice.ranks == 2
+    assert advice.is_certain and advice.nearest == () and advice.ranks == 4
     assert advise(
-        shape, config_of("8b", global_batch_size=64, micro_batch_size=1), Place(2, memory_bytes=80 * GIB)
+        shape, config_of("8b", global_batch_size=64, micro_batch_size=1), Place(4, memory_bytes=80 * GIB)
     ).fits
 
 
 def test_the_floor_lies_below_every_kind_of_device() -> None:
     shape, config = read_shape(SHAPES["1b"]), config_of("1b")
     floor = floor_bytes(shape, config, Place())
-    assert 20 * GIB < floor
+    assert floor > 20 * GIB
     for is_gpu in (True, False):
         memory = reckon_memory(shape, config, Place(is_gpu=is_gpu, memory_bytes=H200.memory_bytes))
         assert floor < memory.peak
@@ -141,7 +141,8 @@ def test_a_step_takes_what_the_h200_took() -> None:
 def test_a_slow_link_bounds_what_is_shared_over_it() -> None:
     shape, place = read_shape(SHAPES["1b"]), Place(2, nodes=2)
     slow = Speeds(flops=7e14, link_bytes=1e11, node_link_bytes=1e8)
-    by_strategy = {name: step_time(shape, config_of("1b", strategy=name), place, slow) for name in ("fsdp2", "ddp")}
+    configs = {name: config_of("1b", strategy=name, micro_batch_size=2) for name in ("fsdp2", "ddp")}
+    by_strategy = {name: step_time(shape, config, place, slow) for name, config in configs.items()}
     assert by_strategy["fsdp2"].seconds == by_strategy["fsdp2"].exchanging + by_strategy["fsdp2"].updating
     assert by_strategy["ddp"].exchanging < by_strategy["fsdp2"].exchanging
     with pytest.raises(ValueError, match="above 0"):
