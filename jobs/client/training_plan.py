@@ -13,13 +13,13 @@ from typing import Any, Final
 from jobs.client.errors import NothingFits, UsageMistake
 from jobs.spec import Spec, TrainSection, kind_of
 from jobs.spec.kinds.train import training_tokens
+from jobs.spec.units import MEMORY_MIB_MAX
 from runtimes.contract import shipped_model_config, shipped_models
-from runtimes.plan.advice import Advice, Fit, advise, needed_bytes
+from runtimes.plan.advice import Advice, Fit, advise, floor_bytes, needed_bytes
 from runtimes.plan.devices import memory_of_models
 from runtimes.plan.memory import Memory, Place, reckon_memory
-from runtimes.plan.reading import read_model_config, read_training
+from runtimes.plan.reading import Settings, read_model_config, read_training
 from runtimes.plan.shapes import ModelMistake, ModelShape, flops_per_token
-from runtimes.train.config import TrainConfig
 
 MIB: Final = 1 << 20
 MODEL_CONFIG: Final = "config.json"
@@ -41,6 +41,7 @@ class TrainingPlan:
     sequence_length: int = 0
     memory: Memory | None = None
     needed_bytes: int = 0  # of a device
+    floor_bytes: int = 0  # of a device: with less it runs out of memory for certain
     device_bytes: int | None = None  # of a device, where the job file says something
     advice: Advice | None = None  # where `device_bytes` is known
 
@@ -74,6 +75,18 @@ def require_memory(plan: TrainingPlan | None) -> None:
         f"{plan.device_bytes / 1e9:.1f} GB. {nearest_text(plan)}",
         {"training": plan_json(plan)},
     )
+
+
+def with_memory_floor(spec: Spec, plan: TrainingPlan | None) -> Spec:
+    """The spec that asks for the memory below which the training cannot run, where the job file asks for none.
+
+    The marketplace sees no configuration but those of shipped models; what is known here it is told in this way.
+    """
+    if plan is None or plan.memory is None or spec.resources.memory_mib or plan.model in shipped_models():
+        return spec
+    floor_mib = min(plan.floor_bytes // MIB, MEMORY_MIB_MAX)
+    resources = spec.resources.model_copy(update={"memory_mib": floor_mib})
+    return spec.model_copy(update={"resources": resources})
 
 
 def nearest_text(plan: TrainingPlan) -> str:
@@ -124,17 +137,21 @@ def _find_config(model: str, folder: Path, given: Path | None) -> tuple[object, 
         return read_model_config(given), False
     if model in shipped_models():
         return shipped_model_config(model), True
-    root = folder.resolve()
-    path = (root / model / MODEL_CONFIG).resolve()
-    if path.is_relative_to(root) and path.is_file():
-        return read_model_config(path), False
+    try:
+        root = folder.resolve()
+        path = (root / model / MODEL_CONFIG).resolve()
+        if path.is_relative_to(root) and path.is_file():
+            return read_model_config(path), False
+    except (OSError, ValueError) as error:  # a name that no file can have
+        if isinstance(error, ModelMistake):
+            raise
     raise ModelMistake(
         f"the configuration of {model} is not on this computer, there is no {model}/{MODEL_CONFIG} beside the job "
         f"file. For a model of the hub, fetch its {MODEL_CONFIG} alone and name it: souk plan --model-config FILE"
     )
 
 
-def _reckon(spec: Spec, shape: ModelShape, config: TrainConfig) -> TrainingPlan:
+def _reckon(spec: Spec, shape: ModelShape, config: Settings) -> TrainingPlan:
     resources, lora = spec.resources, config.lora
     memory_bytes = resources.memory_mib * MIB or memory_of_models(resources.models)
     is_gpu = resources.kind == "gpu"  # of `any` the processor counts, whose numbers are larger
@@ -156,6 +173,7 @@ def _reckon(spec: Spec, shape: ModelShape, config: TrainConfig) -> TrainingPlan:
         sequence_length=config.length,
         memory=memory,
         needed_bytes=needed_bytes(memory, place),
+        floor_bytes=floor_bytes(shape, config, place),
         device_bytes=memory_bytes,
         advice=None if memory_bytes is None else advise(shape, config, place),
     )

@@ -13,6 +13,8 @@ from runtimes.plan.shapes import ModelMistake, ModelShape
 from runtimes.train.config import TrainConfig, parse_config, settled
 from runtimes.train.errors import BadConfig
 
+Settings = TrainConfig  # by a name for those who may not import the training
+
 
 def read_model_config(path: Path) -> object:
     """The content of a config.json, of at most a MiB. Raises ModelMistake."""
@@ -24,7 +26,7 @@ def read_model_config(path: Path) -> object:
 
 def read_training(
     settings: Mapping[str, Any], model_config: object, *, is_shipped: bool
-) -> tuple[ModelShape, TrainConfig]:
+) -> tuple[ModelShape, Settings]:
     """The model's shape and the settings with the sequence length that the runtime will take. Raises ModelMistake.
 
     `settings`: a job file's `train` section and its work, as the runtime is given it; `model_config`: config.json's

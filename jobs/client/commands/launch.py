@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,7 +55,7 @@ def plan(
     """
     from jobs.client.launch import read_job_file, require_fit
     from jobs.client.output import console, jsonable, print_json
-    from jobs.client.training_plan import plan_json, plan_training, require_memory
+    from jobs.client.training_plan import plan_json, plan_training, require_memory, with_memory_floor
     from jobs.client.views.plan import plan_view
     from jobs.client.views.training import training_view
 
@@ -70,6 +71,7 @@ def plan(
         if as_json:
             print_json(about)
         return
+    spec = with_memory_floor(spec, training)
     with open_souk(server) as souk:
         quote = souk.quote(spec)
     if as_json and quote.quote_id is not None:
@@ -113,14 +115,16 @@ def launch(
     """
     from jobs.client.commands.escrow_session import require_address
     from jobs.client.launch import prepare, require_wallet
-    from jobs.client.training_plan import plan_training, require_memory
+    from jobs.client.training_plan import plan_training, require_memory, with_memory_floor
     from jobs.client.wallet.key_file import read_wallet
     from jobs.spec import kind_of
 
     job_file = prepare(file)
     wallet = read_wallet(wallet_key_file) if wallet_key_file else None
     require_wallet(job_file.spec, wallet)
-    require_memory(plan_training(job_file.spec, file.absolute().parent))
+    training = plan_training(job_file.spec, file.absolute().parent)
+    require_memory(training)
+    job_file = replace(job_file, spec=with_memory_floor(job_file.spec, training))
     allow = [require_address(one) for one in provider or ()]
     with open_souk(server) as souk:
         quote = _quote(souk, job_file.spec, as_json=as_json)

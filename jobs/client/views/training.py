@@ -47,7 +47,8 @@ def _model_line(plan: TrainingPlan) -> str:
 def _verdict(plan: TrainingPlan) -> str:
     if plan.device_bytes is None or plan.advice is None:
         need = gigabytes(plan.needed_bytes).replace(" ", "")
-        return f"Under resources, memory: {need} leaves out devices that are too small."
+        floor = f"Devices of less than {size(plan.floor_bytes)} are left out: they run out of memory for certain."
+        return f"{floor} Under resources, memory: {need} leaves out all that may."
     of = f"a device of {plan.device_bytes / 1e9:.1f} GB"
     if plan.advice.fits:
         return f"[green]Fits[/] {of}."

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.setups.training_steps import SHAPES
-from jobs.client.training_plan import plan_training
+from jobs.client.training_plan import plan_training, with_memory_floor
+from jobs.spec import canonical, from_wire
 from tests.unit.jobs.client.conftest import Run
 from tests.unit.jobs.client.fake_server import FakeMarketplace
 from tests.unit.jobs.pricing.specs import spec_of
@@ -70,6 +71,19 @@ def test_each_way_that_is_named_fits(run: Run, folder: Path) -> None:
     assert len(nearest) == 3
     for way in nearest:
         assert run("plan", job_in(folder, memory="40GB", **way["settings"]), "--offline").status == 0
+
+
+def test_what_the_training_cannot_do_without_is_asked_for(folder: Path) -> None:
+    spec = spec_of(train=SETTINGS, resources={})
+    plan = plan_training(spec, folder)
+    assert plan is not None
+    asked = with_memory_floor(spec, plan).resources.memory_mib
+    assert asked == plan.floor_bytes >> 20 and 40 << 10 < asked < plan.needed_bytes >> 20
+    own_word = spec_of(train=SETTINGS, resources={"memory": "8GB"})
+    assert with_memory_floor(own_word, plan) is own_word
+    shipped = spec_of()
+    assert with_memory_floor(shipped, plan_training(shipped, folder)) is shipped
+    assert from_wire(canonical(with_memory_floor(spec, plan))).resources.memory_mib == asked
 
 
 def test_the_memory_of_named_models_of_devices_counts(folder: Path) -> None:
