@@ -8,6 +8,7 @@ Then the same with ranks of unlike speeds: each has a processor of its own, and 
 computes, too. Shares by measured speed beside equal ones.
 
     python -m benchmarks.train [--rounds 3] [--write]
+    python -m benchmarks.train --memory [--write]     # peak memory beside what `souk plan` says; three minutes
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from benchmarks.record import publish
+from benchmarks.setups.training_memory import CASES, measure_peak, predicted_peak
 from benchmarks.setups.training_steps import measure
 
 RANKS = 2
@@ -46,7 +48,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", action="store_true")
     arguments, _ = parser.parse_known_args()
+    if arguments.memory:
+        compare_memory(arguments.case)
+        return
     if arguments.case:
         if arguments.case in UNEVEN:
             os.sched_setaffinity(0, {int(os.environ["RANK"])})
@@ -90,22 +96,52 @@ def busy_processor(number: int) -> Iterator[None]:
             program.kill()
 
 
+def compare_memory(case: str | None) -> None:
+    """The planner's peaks beside measured ones; `case`: measure that one, in this process."""
+    if case:
+        figures = measure_peak(case)
+        if os.environ["RANK"] == "0":
+            print(json.dumps(figures), flush=True)
+        os._exit(0)  # as in `main`
+    found = {}
+    for name, (*_, ranks) in CASES.items():
+        measured = run_ranks(name, ranks, "--memory")["peak_bytes"]
+        found[name] = {"measured": measured, "predicted": predicted_peak(name)}
+        found[name]["ratio"] = round(found[name]["predicted"] / measured, 3)
+        print(name, found[name], file=sys.stderr, flush=True)
+    errors = [abs(each["ratio"] - 1) for each in found.values()]
+    publish(
+        "train_memory",
+        {
+            "median_error": round(statistics.median(errors), 4),
+            "largest_error": round(max(errors), 4),
+            "peak_bytes": found,
+        },
+    )
+
+
 def run_case(name: str) -> float:
     """Tokens a second of one case, by new processes."""
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     with busy_processor(RANKS - 1) if name in UNEVEN else nullcontext():
-        done = subprocess.run(
-            [*launched, "-m", "benchmarks.train", "--case", name],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        return float(run_ranks(name, RANKS)["tokens_per_second"])
+
+
+def run_ranks(name: str, ranks: int, *options: str) -> dict[str, Any]:
+    """What the first of new processes printed of one case."""
+    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    done = subprocess.run(
+        [*launched, "-m", "benchmarks.train", *options, "--case", name],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
-    return float(json.loads(lines[-1])["tokens_per_second"])
+    figures: dict[str, Any] = json.loads(lines[-1])
+    return figures
 
 
 if __name__ == "__main__":

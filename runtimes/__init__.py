@@ -1,6 +1,7 @@
 """The programs that run inside the containers. They import nothing else of Souk.
 
-contract.py     what a container is given and must leave behind; all that agent and server import of this package
+contract.py     what a container is given and must leave behind; all that agents import of this package
+plan/           what a training takes, by arithmetic without torch; the server and the customer's command import it, too
 checking.py     a configuration checked whole, with every mistake
 launch.py       torchrun for a container: its arguments from the environment, the ranks' exit code
 rendezvous.py   waits for a gang's network interface and for its rank zero

@@ -124,6 +124,7 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
     import numpy as np
 
     from runtimes.contract import EventWriter
+    from runtimes.train.adapters import add_adapters
     from runtimes.train.blocks import prepare_blocks
     from runtimes.train.config import parse_config
     from runtimes.train.container import read_container
@@ -140,15 +141,17 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
 
     sequences, micro, length = SIZES[shape]
     wanted = {"steps": 10_000, "global_batch_size": sequences, "micro_batch_size": micro, "sequence_length": length}
-    config = parse_config({**wanted, "learning_rate": 1e-4, **changes})
+    config = parse_config({**wanted, "model": "random", "learning_rate": 1e-4, **changes})
     strategy = load_strategy(config.strategy)
     ranks = strategy.join(read_container(dict(os.environ), config=None, output=None))
     source = model_source(shape)
     model = build_model(source)
+    dtype = choose_dtype(config.dtype, ranks.device)
+    if config.lora is not None:
+        add_adapters(model, config.lora, dtype)
     flops = flops_per_token(model, length)
     prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=config.compile)
     install_loss(model, compiles=config.compile)
-    dtype = choose_dtype("auto", ranks.device)
     clock = BlockClock(model, ranks.device) if config.shares == "measured" else None
     model = strategy.wrap(filled_units(model, source, seed=0, is_resumed=True), ranks, dtype)
     draw_weights(model)

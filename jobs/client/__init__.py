@@ -11,6 +11,7 @@ transport.py      one request: signed in, retried where that is safe
 settings.py       which server, and the key for it
 state_files.py    what this computer remembers of marketplaces
 launch.py         from a job file to a submitted job
+training_plan.py  what a training takes, before anything is asked of a marketplace
 gather.py         the files that a job file names
 ignoring.py       what of a folder is not sent: ignore files, well-known secrets
 upload.py         sends them

@@ -21,6 +21,7 @@ class Demand:
     kind: str | None = None  # "gpu", "cpu"; None: either
     models: tuple[str, ...] = ()  # any of them; empty: every model
     memory_mib: int = 0  # per device, at least
+    memory_floor_mib: int = 0  # below that the program runs out of memory for certain
     regions: tuple[str, ...] = ()  # any of them; empty: everywhere
     executors: tuple[str, ...] = ()  # any of them; empty: every executor
     isolations: tuple[str, ...] = ()  # any of them; empty: every one, none too

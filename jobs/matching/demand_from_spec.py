@@ -40,6 +40,7 @@ def demand_of(
         kind=None if resources.kind == "any" else resources.kind,
         models=tuple(sorted(resources.models)),
         memory_mib=resources.memory_mib,
+        memory_floor_mib=kind.memory_floor_mib(spec),
         regions=tuple(sorted(resources.region)),
         executors=("docker",) if spec.image else (),
         isolations=ISOLATIONS[resources.isolation],

@@ -79,7 +79,7 @@ def _message(why: Why, nodes: int, demand: Demand) -> str:
         n=nodes,
         kind={"gpu": "GPU", "cpu": "CPU share"}.get(demand.kind or "", "device"),
         models=" or ".join(demand.models) or "such a device",
-        memory=format_memory(demand.memory_mib),
+        memory=format_memory(max(demand.memory_mib, demand.memory_floor_mib)),
         dtype=demand.dtype if demand.dtype != "auto" else "float32",
         devices=demand.devices,
         isolations=" or ".join(demand.isolations),

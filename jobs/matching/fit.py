@@ -142,4 +142,4 @@ def _class_reason(demand: Demand, device_class: DeviceClass) -> Why | None:
         return Why.KIND
     if demand.models and not any(map(partial(is_model, model=device_class.model), demand.models)):
         return Why.MODEL
-    return Why.MEMORY if device_class.memory_mib < demand.memory_mib else None
+    return Why.MEMORY if device_class.memory_mib < max(demand.memory_mib, demand.memory_floor_mib) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from uuid import UUID
 import typer
 
 from jobs.client.commands.options import JobFilePath, Json, Server, Yes, ask, open_souk
-from jobs.client.errors import SendingInterrupted, SoukApiError, SoukClientError
+from jobs.client.errors import SendingInterrupted, SoukApiError, SoukClientError, UsageMistake
 from jobs.client.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -31,20 +32,50 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=PANEL)(command)
 
 
-def plan(file: JobFilePath, server: Server = None, as_json: Json = False) -> None:
-    """Show where a job would run, what it would cost, and why not elsewhere.
+def plan(
+    file: JobFilePath,
+    *,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Reckon what the training takes, and ask no marketplace.")
+    ] = False,
+    model_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--model-config", metavar="FILE", help="The model's config.json, where it is not among the job's files."
+        ),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a training takes, where a job would run, what it would cost, and why not elsewhere.
 
-    Example: souk plan examples/train-tiny-llama.yaml
+    Examples: souk plan examples/train-tiny-llama.yaml
+
+    souk plan finetune.yaml --offline --model-config llama/config.json
     """
     from jobs.client.launch import read_job_file, require_fit
-    from jobs.client.output import console, print_json
+    from jobs.client.output import console, jsonable, print_json
+    from jobs.client.training_plan import plan_json, plan_training, require_memory, with_memory_floor
     from jobs.client.views.plan import plan_view
+    from jobs.client.views.training import training_view
 
     spec = read_job_file(file)
+    training = plan_training(spec, file.absolute().parent, model_config=model_config)
+    if training is None and offline:
+        raise UsageMistake("--offline shows what a training takes: this job file has no train section.")
+    if training is not None and not as_json:
+        console().print(training_view(training))
+    require_memory(training)
+    about = {} if training is None else {"training": plan_json(training)}
+    if offline:
+        if as_json:
+            print_json(about)
+        return
+    spec = with_memory_floor(spec, training)
     with open_souk(server) as souk:
         quote = souk.quote(spec)
     if as_json and quote.quote_id is not None:
-        print_json(quote)
+        print_json(jsonable(quote) | about)
     elif not as_json:
         console().print(plan_view(quote, spec))
     require_fit(quote)
@@ -84,12 +115,16 @@ def launch(
     """
     from jobs.client.commands.escrow_session import require_address
     from jobs.client.launch import prepare, require_wallet
+    from jobs.client.training_plan import plan_training, require_memory, with_memory_floor
     from jobs.client.wallet.key_file import read_wallet
     from jobs.spec import kind_of
 
     job_file = prepare(file)
     wallet = read_wallet(wallet_key_file) if wallet_key_file else None
     require_wallet(job_file.spec, wallet)
+    training = plan_training(job_file.spec, file.absolute().parent)
+    require_memory(training)
+    job_file = replace(job_file, spec=with_memory_floor(job_file.spec, training))
     allow = [require_address(one) for one in provider or ()]
     with open_souk(server) as souk:
         quote = _quote(souk, job_file.spec, as_json=as_json)

@@ -62,6 +62,10 @@ class SpecKind:
             return None
         return float(work.flops_per_step) * work.steps
 
+    def memory_floor_mib(self, spec: Spec) -> int:
+        """MiB of a device below which the program runs out of memory for certain; 0 where nothing is known."""
+        return 0
+
     def shows_events(self, canonical: Mapping[str, Any]) -> bool:
         """Whether the program's events show all that a person wants to see, so that its log need not be."""
         return False

@@ -17,7 +17,12 @@ from jobs.spec.kinds.flops import flops_per_token
 from jobs.spec.model import FILES_MAX, Spec
 from jobs.spec.section import Number, Section, listed
 from runtimes.contract import shipped_model_config, shipped_models
+from runtimes.plan.advice import floor_bytes
+from runtimes.plan.memory import Place
+from runtimes.plan.reading import read_training
+from runtimes.plan.shapes import ModelMistake
 
+MIB = 1 << 20
 STEPS_MAX = 10**9
 BATCH_MAX = 1 << 16
 SEQUENCE_MAX = 1 << 20
@@ -195,6 +200,18 @@ class TrainSpec(SpecKind):
         if train.vocabulary_size is not None:
             config = {**config, "vocab_size": train.vocabulary_size}
         return flops_per_token(config, sequence_length=train.sequence_length) * tokens
+
+    def memory_floor_mib(self, spec: Spec) -> int:
+        """Of a shipped model by its configuration; of another one nothing is known here."""
+        train = train_of(spec)
+        if train is None or train.model not in shipped_models():
+            return 0
+        place = Place(spec.resources.devices, nodes=spec.resources.nodes)
+        try:
+            shape, config = read_training(self.config(spec), shipped_model_config(train.model), is_shipped=True)
+            return floor_bytes(shape, config, place) // MIB
+        except ModelMistake:  # a spec from before, with what the runtime refuses now
+            return 0
 
     def shows_events(self, canonical: Mapping[str, Any]) -> bool:
         """The built-in runtime's events do; of an own command only the log shows anything."""

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from jobs.matching.demand_from_spec import demand_of
+from jobs.matching.exclusion_reasons import Why
+from jobs.matching.fit import _class_reason
+from jobs.matching.snapshot import DeviceClass
 from jobs.spec import Spec
 from jobs.spec.kinds.flops import flops_per_token, multiplied_parameters, parameters
 from jobs.spec.kinds.registry import kind_of
@@ -62,3 +66,16 @@ def test_an_own_script_says_what_a_step_costs() -> None:
 
 def test_a_model_that_is_not_known_here_declares_no_work() -> None:
     assert work_flops(spec_of(train={"model": "some-hub/model"})) is None
+
+
+def test_a_device_too_small_for_a_shipped_model_is_not_chosen() -> None:
+    large = {"model": "tiny-llama", "sequence_length": 512, "global_batch_size": 4096, "micro_batch_size": 4096}
+    demand = demand_of(spec_of(train=large))
+    assert 40 * 1024 < demand.memory_floor_mib < 200 * 1024
+    sizes = (16 * 1024, demand.memory_floor_mib, 1 << 20)
+    assert [_class_reason(demand, DeviceClass("gpu", "any", size)) for size in sizes] == [Why.MEMORY, None, None]
+    assert demand_of(spec_of(train={"model": "some-hub/model"})).memory_floor_mib == 0
+
+
+def test_the_floor_of_a_small_training_is_small() -> None:
+    assert 0 < demand_of(spec_of()).memory_floor_mib < 200

@@ -1,0 +1,179 @@
+"""What a training takes, reckoned on this computer before anything is asked of a marketplace.
+
+The model's configuration is that of a shipped model, of a folder among the job's files, or of the file that
+`--model-config` names; of a hub id nothing is fetched here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from jobs.client.errors import NothingFits, UsageMistake
+from jobs.spec import Spec, TrainSection, kind_of
+from jobs.spec.kinds.train import training_tokens
+from jobs.spec.units import MEMORY_MIB_MAX
+from runtimes.contract import shipped_model_config, shipped_models
+from runtimes.plan.advice import Advice, Fit, advise, floor_bytes, needed_bytes
+from runtimes.plan.devices import memory_of_models
+from runtimes.plan.memory import Memory, Place, reckon_memory
+from runtimes.plan.reading import Settings, read_model_config, read_training
+from runtimes.plan.shapes import ModelMistake, ModelShape, flops_per_token
+
+MIB: Final = 1 << 20
+MODEL_CONFIG: Final = "config.json"
+PARTS: Final = ("weights", "moments", "gradients", "gathered", "activations", "working", "allocator")
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Of one training; `problem` where nothing could be reckoned, with what to do, and then nothing else is known."""
+
+    problem: str = ""
+    model: str = ""
+    family: str = ""
+    parameters: int = 0
+    trained_parameters: int = 0
+    flops_per_token: float = 0.0
+    flops: float | None = None  # of all tokens, where their number is known
+    ranks: int = 1
+    sequence_length: int = 0
+    memory: Memory | None = None
+    needed_bytes: int = 0  # of a device
+    floor_bytes: int = 0  # of a device: with less it runs out of memory for certain
+    device_bytes: int | None = None  # of a device, where the job file says something
+    advice: Advice | None = None  # where `device_bytes` is known
+
+
+def plan_training(spec: Spec, folder: Path, *, model_config: Path | None = None) -> TrainingPlan | None:
+    """Of a job file in `folder`; None where it does not train by the built-in runtime.
+
+    Raises UsageMistake for a `model_config` that cannot be used: it was named for this.
+    """
+    train = spec.section
+    if not isinstance(train, TrainSection):
+        if model_config is not None:
+            raise UsageMistake("--model-config is for a job file with a train section: this one has none.")
+        return None
+    try:
+        raw, is_shipped = _find_config(train.model, folder, model_config)
+        shape, config = read_training(kind_of(spec).config(spec), raw, is_shipped=is_shipped)
+        return _reckon(spec, shape, config)
+    except ModelMistake as mistake:
+        if model_config is not None:
+            raise UsageMistake(f"{model_config}: {mistake}") from mistake
+        return TrainingPlan(problem=str(mistake), model=train.model)
+
+
+def require_memory(plan: TrainingPlan | None) -> None:
+    """Raise NothingFits where the training would run out of memory for certain, with the nearest settings that fit."""
+    if plan is None or plan.advice is None or plan.device_bytes is None or not plan.advice.is_certain:
+        return
+    raise NothingFits(
+        f"The training needs {gigabytes(plan.needed_bytes)} on each device, and would run out of memory on one of "
+        f"{plan.device_bytes / 1e9:.1f} GB. {nearest_text(plan)}",
+        {"training": plan_json(plan)},
+    )
+
+
+def with_memory_floor(spec: Spec, plan: TrainingPlan | None) -> Spec:
+    """The spec that asks for the memory below which the training cannot run, where the job file asks for none.
+
+    The marketplace sees no configuration but those of shipped models; what is known here it is told in this way.
+    """
+    if plan is None or plan.memory is None or spec.resources.memory_mib or plan.model in shipped_models():
+        return spec
+    floor_mib = min(plan.floor_bytes // MIB, MEMORY_MIB_MAX)
+    resources = spec.resources.model_copy(update={"memory_mib": floor_mib})
+    return spec.model_copy(update={"resources": resources})
+
+
+def nearest_text(plan: TrainingPlan) -> str:
+    """What would fit, in a sentence; how much memory is needed where no setting helps."""
+    advice = plan.advice
+    if advice is None or advice.fits:
+        return ""
+    ways = [settings_text(fit) for fit in advice.nearest]
+    if advice.ranks is not None:
+        ways.append(f"{advice.ranks} devices in all")
+    ways.append(f"devices of {gigabytes(plan.needed_bytes)}")
+    return "Would fit: " + "; or ".join(ways) + "."
+
+
+def settings_text(fit: Fit) -> str:
+    """As the job file's `train` section has them: `activation_checkpointing: full and micro_batch_size: 2`."""
+    return " and ".join(f"{key}: {value}" for key, value in fit.settings)
+
+
+def gigabytes(count: int) -> str:
+    """`24.0 GB`, of 10^9 bytes, rounded up: as a job file's memory is written."""
+    return f"{-(-count // 10**8) / 10:.1f} GB"
+
+
+def plan_json(plan: TrainingPlan) -> dict[str, Any]:
+    """All of it as JSON, bytes as whole numbers."""
+    body = asdict(plan)
+    memory, advice = plan.memory, plan.advice
+    body["memory"] = None if memory is None else asdict(memory) | {"peak": memory.peak}
+    body["advice"] = None
+    if advice is not None:
+        nearest = [
+            {"settings": dict(fit.settings), "peak": fit.memory.peak, "slowdown": round(fit.slowdown, 3)}
+            for fit in advice.nearest
+        ]
+        body["advice"] = {
+            "fits": advice.fits,
+            "is_certain": advice.is_certain,
+            "nearest": nearest,
+            "ranks": advice.ranks,
+        }
+    return body
+
+
+def _find_config(model: str, folder: Path, given: Path | None) -> tuple[object, bool]:
+    """The configuration's content, and whether the model is a shipped one; raises ModelMistake that says what to do."""
+    if given is not None:
+        return read_model_config(given), False
+    if model in shipped_models():
+        return shipped_model_config(model), True
+    try:
+        root = folder.resolve()
+        path = (root / model / MODEL_CONFIG).resolve()
+        if path.is_relative_to(root) and path.is_file():
+            return read_model_config(path), False
+    except (OSError, ValueError) as error:  # a name that no file can have
+        if isinstance(error, ModelMistake):
+            raise
+    raise ModelMistake(
+        f"the configuration of {model} is not on this computer, there is no {model}/{MODEL_CONFIG} beside the job "
+        f"file. For a model of the hub, fetch its {MODEL_CONFIG} alone and name it: souk plan --model-config FILE"
+    )
+
+
+def _reckon(spec: Spec, shape: ModelShape, config: Settings) -> TrainingPlan:
+    resources, lora = spec.resources, config.lora
+    memory_bytes = resources.memory_mib * MIB or memory_of_models(resources.models)
+    is_gpu = resources.kind == "gpu"  # of `any` the processor counts, whose numbers are larger
+    place = Place(resources.devices, nodes=resources.nodes, memory_bytes=memory_bytes or 0, is_gpu=is_gpu)
+    memory = reckon_memory(shape, config, place)
+    adapters = shape.layers * shape.adapter_parameters(lora.rank, lora.targets) if lora else 0
+    one = flops_per_token(shape, length=config.length, trained_base=lora is None, adapters=adapters)
+    tokens = training_tokens(spec)
+    if tokens is None and spec.work is not None:  # the length was open in the job file
+        tokens = config.steps_total * config.tokens_per_step
+    return TrainingPlan(
+        model=config.model,
+        family=shape.family,
+        parameters=shape.parameters,
+        trained_parameters=adapters or shape.parameters,
+        flops_per_token=one,
+        flops=None if tokens is None else one * tokens,
+        ranks=place.ranks,
+        sequence_length=config.length,
+        memory=memory,
+        needed_bytes=needed_bytes(memory, place),
+        floor_bytes=floor_bytes(shape, config, place),
+        device_bytes=memory_bytes,
+        advice=None if memory_bytes is None else advise(shape, config, place),
+    )

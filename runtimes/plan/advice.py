@@ -1,0 +1,115 @@
+"""Whether a training fits into a device, and the nearest settings of the job file that do.
+
+No advice changes what is learned: only how it is computed (`activation_checkpointing`, `micro_batch_size`, `strategy`)
+or on how many devices. What a setting costs in time is measured (runtimes/README.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runtimes.plan.memory import Memory, Place, batches_of, reckon_memory
+from runtimes.plan.shapes import ModelShape
+from runtimes.train.config import CHECKPOINTINGS, TrainConfig
+
+OUTSIDE_GPU_BYTES = 3 << 28  # CUDA's context and the libraries of a process
+OUTSIDE_CPU_BYTES = 3 << 27  # interpreter and libraries: 353 MiB were measured
+CERTAIN = 0.95  # of the reckoned bytes: below that no measurement of ours has come
+SLOWDOWN = {"none": 1.0, "selective": 1.08, "full": 1.2}  # of a step, on one H200
+SLOWDOWN_OF_HALVING = 1.02  # the micro-batch
+RANKS_TRIED_MAX = 512
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Settings that fit, as the job file names them; `memory` with them."""
+
+    settings: tuple[tuple[str, Any], ...]
+    memory: Memory
+    slowdown: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Of one training on one kind of device. `needed_bytes`: of a device, at least."""
+
+    memory: Memory
+    needed_bytes: int
+    fits: bool
+    is_certain: bool  # where it does not fit: that it cannot
+    nearest: tuple[Fit, ...]  # where it does not fit; the one that costs least time first
+    ranks: int | None  # where it does not fit: how many devices would share it as it is, if any number would
+
+
+def needed_bytes(memory: Memory, place: Place) -> int:
+    """Memory of a device that holds this: the process has more than tensors there."""
+    return memory.peak + (OUTSIDE_GPU_BYTES if place.is_gpu else OUTSIDE_CPU_BYTES)
+
+
+def floor_bytes(shape: ModelShape, config: TrainConfig, place: Place) -> int:
+    """Below so many bytes a device runs out of memory for certain, whatever its kind. Raises ModelMistake."""
+    kinds = [replace(place, is_gpu=is_gpu, memory_bytes=memory) for is_gpu in (True, False) for memory in (0, 1)]
+    least = min(memory.peak - memory.allocator for memory in (reckon_memory(shape, config, each) for each in kinds))
+    return int(CERTAIN * least)
+
+
+def advise(shape: ModelShape, config: TrainConfig, place: Place) -> Advice:
+    """What fits into `place.memory_bytes`, which must be known. Raises ModelMistake."""
+    memory = reckon_memory(shape, config, place)
+    needed = needed_bytes(memory, place)
+    fits = needed <= place.memory_bytes
+    return Advice(
+        memory=memory,
+        needed_bytes=needed,
+        fits=fits,
+        is_certain=not fits and CERTAIN * (memory.peak - memory.allocator) > place.memory_bytes,
+        nearest=() if fits else tuple(_nearest(shape, config, place)),
+        ranks=None if fits else _ranks_that_fit(shape, config, place),
+    )
+
+
+def _nearest(shape: ModelShape, config: TrainConfig, place: Place) -> list[Fit]:
+    """For each way of checkpointing that saves more than the present one, the largest micro-batch that fits."""
+    found = []
+    for strategy in dict.fromkeys((config.strategy, "fsdp2") if place.ranks > 1 else (config.strategy,)):
+        for checkpointing in CHECKPOINTINGS[CHECKPOINTINGS.index(config.activation_checkpointing) :]:
+            first = batches_of(config, place).size
+            for halvings, size in enumerate(_halved(first)):
+                changed = replace(
+                    config, strategy=strategy, activation_checkpointing=checkpointing, micro_batch_size=size
+                )
+                memory = reckon_memory(shape, changed, place)
+                if needed_bytes(memory, place) <= place.memory_bytes:
+                    slowdown = SLOWDOWN[checkpointing] * SLOWDOWN_OF_HALVING**halvings
+                    found.append(Fit(_differences(config, changed, is_smaller=size < first), memory, slowdown))
+                    break
+        if found:
+            break  # another strategy is advised only where the present one never fits
+    return sorted(found, key=lambda fit: fit.slowdown)
+
+
+def _halved(size: int) -> Iterator[int]:
+    while size > 1:
+        yield size
+        size //= 2
+    yield 1
+
+
+def _differences(before: TrainConfig, after: TrainConfig, *, is_smaller: bool) -> tuple[tuple[str, Any], ...]:
+    keys = ["strategy", "activation_checkpointing"]
+    changed: list[tuple[str, Any]] = [
+        (key, getattr(after, key)) for key in keys if getattr(before, key) != getattr(after, key)
+    ]
+    return (*changed, *([("micro_batch_size", after.micro_batch_size)] if is_smaller else []))
+
+
+def _ranks_that_fit(shape: ModelShape, config: TrainConfig, place: Place) -> int | None:
+    ranks = place.ranks * 2
+    while ranks <= min(config.global_batch_size, RANKS_TRIED_MAX):
+        more = replace(place, ranks=ranks)
+        if needed_bytes(reckon_memory(shape, config, more), more) <= place.memory_bytes:
+            return ranks
+        ranks *= 2
+    return None

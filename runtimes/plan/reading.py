@@ -1,0 +1,42 @@
+"""What is planned: a training's settings and a model's configuration, as strangers wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from runtimes.checking import Unreadable, read_json
+from runtimes.plan.families import read_shape
+from runtimes.plan.shapes import ModelMistake, ModelShape
+from runtimes.train.config import TrainConfig, parse_config, settled
+from runtimes.train.errors import BadConfig
+
+Settings = TrainConfig  # by a name for those who may not import the training
+
+
+def read_model_config(path: Path) -> object:
+    """The content of a config.json, of at most a MiB. Raises ModelMistake."""
+    try:
+        return read_json(path)
+    except Unreadable as error:
+        raise ModelMistake(str(error)) from error
+
+
+def read_training(
+    settings: Mapping[str, Any], model_config: object, *, is_shipped: bool
+) -> tuple[ModelShape, Settings]:
+    """The model's shape and the settings with the sequence length that the runtime will take. Raises ModelMistake.
+
+    `settings`: a job file's `train` section and its work, as the runtime is given it; `model_config`: config.json's
+    content. `is_shipped`: the model comes without weights, and its vocabulary is what the settings say.
+    """
+    try:
+        config = parse_config(dict(settings))
+    except BadConfig as error:
+        raise ModelMistake(str(error)) from error
+    shape = read_shape(model_config)
+    if is_shipped and config.vocabulary_size is not None:
+        shape = replace(shape, vocabulary=config.vocabulary_size)
+    return shape, settled(config, has_weights=not is_shipped, is_shipped=is_shipped, length_max=shape.length_max)

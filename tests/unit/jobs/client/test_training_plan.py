@@ -1,0 +1,121 @@
+"""`souk plan` reckons a training before it asks anybody, and what cannot run is refused with what could."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.setups.training_steps import SHAPES
+from jobs.client.training_plan import plan_training, with_memory_floor
+from jobs.spec import canonical, from_wire
+from tests.unit.jobs.client.conftest import Run
+from tests.unit.jobs.client.fake_server import FakeMarketplace
+from tests.unit.jobs.pricing.specs import spec_of
+
+SETTINGS: dict[str, Any] = {
+    "model": "my-model",
+    "sequence_length": 2048,
+    "global_batch_size": 16,
+    "micro_batch_size": 8,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "my-model").mkdir()
+    (tmp_path / "my-model" / "config.json").write_text(json.dumps(SHAPES["1b"]))
+    return tmp_path
+
+
+def job_in(folder: Path, *, memory: str = "", **settings: Any) -> Path:
+    resources = {"memory": memory} if memory else {}
+    job = {
+        "kind": "train",
+        "name": "tuned",
+        "resources": resources,
+        "work": {"steps": 10},
+        "budget": {"max_total": 2},
+        "train": SETTINGS | settings,
+        "files": ["my-model"],
+    }
+    (folder / "job.yaml").write_text(json.dumps(job))
+    return folder / "job.yaml"
+
+
+def test_a_folders_model_is_reckoned_without_a_marketplace(run: Run, folder: Path, market: FakeMarketplace) -> None:
+    ended = run("plan", job_in(folder, memory="80GB"), "--offline", "--json")
+    training = ended.json["training"]
+    assert (ended.status, training["parameters"], training["advice"]["fits"]) == (0, 1_235_814_400, True)
+    assert training["memory"]["peak"] == pytest.approx(53.2 * 2**30, rel=0.01)
+    assert "Fits a device of 80.0 GB" in run("plan", job_in(folder, memory="80GB"), "--offline").out
+
+
+def test_the_quote_stands_beside_what_the_training_takes(run: Run, folder: Path) -> None:
+    body = run("plan", job_in(folder, memory="80GB"), "--json").json
+    assert body["quote_id"] and body["training"]["family"] == "llama"
+
+
+def test_a_certain_end_of_memory_is_refused_with_what_would_fit(run: Run, folder: Path) -> None:
+    for command in ("plan", "launch"):
+        ended = run(command, job_in(folder, memory="40GB"))
+        assert ended.status == 7
+        assert "needs 58.0 GB" in ended.err and "activation_checkpointing: full" in ended.err
+
+
+def test_each_way_that_is_named_fits(run: Run, folder: Path) -> None:
+    ended = run("plan", job_in(folder, memory="40GB"), "--json")
+    nearest = json.loads(ended.out or ended.err)["error"]["details"]["training"]["advice"]["nearest"]
+    assert len(nearest) == 3
+    for way in nearest:
+        assert run("plan", job_in(folder, memory="40GB", **way["settings"]), "--offline").status == 0
+
+
+def test_what_the_training_cannot_do_without_is_asked_for(folder: Path) -> None:
+    spec = spec_of(train=SETTINGS, resources={})
+    plan = plan_training(spec, folder)
+    assert plan is not None
+    asked = with_memory_floor(spec, plan).resources.memory_mib
+    assert asked == plan.floor_bytes >> 20 and 40 << 10 < asked < plan.needed_bytes >> 20
+    own_word = spec_of(train=SETTINGS, resources={"memory": "8GB"})
+    assert with_memory_floor(own_word, plan) is own_word
+    shipped = spec_of()
+    assert with_memory_floor(shipped, plan_training(shipped, folder)) is shipped
+    assert from_wire(canonical(with_memory_floor(spec, plan))).resources.memory_mib == asked
+
+
+def test_the_memory_of_named_models_of_devices_counts(folder: Path) -> None:
+    spec = spec_of(train=SETTINGS, resources={"models": ["RTX 4090", "H100"]})
+    plan = plan_training(spec, folder)
+    assert plan is not None and plan.device_bytes == 24 * 10**9
+
+
+def test_a_hub_id_that_is_not_at_hand_says_what_to_do(run: Run, folder: Path) -> None:
+    job = job_in(folder, model="some/model")
+    ended = run("plan", job, "--offline")
+    assert ended.status == 0 and "--model-config FILE" in ended.out
+    known = run("plan", job, "--offline", "--model-config", folder / "my-model" / "config.json", "--json")
+    assert known.json["training"]["parameters"] == 1_235_814_400
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"model_type": "llama", "hidden_size": 1e99}', '{"model_type": "x"}'])
+def test_a_named_configuration_that_is_none_is_refused(run: Run, folder: Path, content: str) -> None:
+    (folder / "bad.json").write_text(content)
+    ended = run("plan", job_in(folder), "--offline", "--model-config", folder / "bad.json")
+    assert ended.status == 2 and "bad.json" in ended.err
+
+
+def test_a_model_is_not_read_out_of_the_job_files_folder(folder: Path) -> None:
+    inner = folder / "job"
+    inner.mkdir()
+    plan = plan_training(spec_of(train=SETTINGS | {"model": "../my-model"}), inner)
+    assert plan is not None and "not on this computer" in plan.problem
+
+
+def test_an_own_program_has_nothing_to_reckon(run: Run, tmp_path: Path) -> None:
+    own = {"kind": "train", "name": "own", "budget": {"max_total": 2}, "command": "python x.py"}
+    (tmp_path / "own.yaml").write_text(json.dumps(own))
+    assert run("plan", tmp_path / "own.yaml", "--offline").status == 2
+    assert "training" not in run("plan", tmp_path / "own.yaml", "--json").json

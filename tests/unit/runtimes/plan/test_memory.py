@@ -1,0 +1,149 @@
+"""Peak memory by arithmetic: held against what was measured, and how it moves with each setting."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+
+from benchmarks.record import read
+from benchmarks.setups.training_memory import CASES, predicted_peak
+from benchmarks.setups.training_steps import SHAPES, SIZES
+from runtimes.plan import memory as planned
+from runtimes.plan.advice import advise, floor_bytes
+from runtimes.plan.families import read_shape
+from runtimes.plan.memory import Memory, Place, reckon_memory
+from runtimes.plan.shapes import ModelMistake
+from runtimes.plan.speed import Speeds, step_time
+from runtimes.train.config import TrainConfig, parse_config
+
+GIB = 1 << 30
+H200 = Place(memory_bytes=int(139.8 * GIB))
+ON_THE_H200: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "ours, selective": {"activation_checkpointing": "selective"},
+    "ours, full": {"activation_checkpointing": "full"},
+    "ours, compile": {"compile": True},
+    "ours, compile, full": {"compile": True, "activation_checkpointing": "full"},
+}
+
+
+def config_of(shape: str, **changes: Any) -> TrainConfig:
+    sequences, micro, length = SIZES[shape]
+    given = {"steps": 1, "global_batch_size": sequences, "micro_batch_size": micro, "sequence_length": length}
+    return parse_config({"model": "m", **given, **changes})
+
+
+def reckon(place: Place = H200, shape: str = "1b", **changes: Any) -> Memory:
+    return reckon_memory(read_shape(SHAPES[shape]), config_of(shape, **changes), place)
+
+
+@pytest.mark.parametrize("name", ON_THE_H200)
+def test_peaks_on_a_gpu_are_those_that_were_measured(name: str) -> None:
+    measured = read("gpu")["figures"]["shapes"]["1b"][name]["peak_gib"]
+    assert reckon(**ON_THE_H200[name]).peak / GIB == pytest.approx(measured, rel=0.03)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_peaks_of_small_models_are_those_that_were_measured(name: str) -> None:
+    measured = read("train_memory")["figures"]["peak_bytes"][name]["measured"]
+    # Of several ranks gloo's threads give memory back, some of it unseen: two measurements differ by as much.
+    assert predicted_peak(name) == pytest.approx(measured, rel=0.08 if "ranks" in name else 0.03)
+
+
+def test_the_median_error_of_all_measured_peaks_is_at_most_three_percent() -> None:
+    measured = read("train_memory")["figures"]["peak_bytes"]
+    errors = [abs(predicted_peak(name) / measured[name]["measured"] - 1) for name in CASES]
+    assert set(measured) == set(CASES) and statistics.median(errors) <= 0.03
+
+
+def test_constants_are_those_of_the_runtime() -> None:
+    pytest.importorskip("torch")
+    from runtimes.train import loss
+    from runtimes.train.strategies import fsdp2
+
+    assert planned.LOGITS_BYTES_MAX == loss.LOGITS_BYTES_MAX
+    assert planned.WHOLE_GRADIENTS_SHARE == fsdp2.WHOLE_GRADIENTS_SHARE
+
+
+def test_weights_moments_and_gradients_take_sixteen_bytes_a_parameter() -> None:
+    memory, parameters = reckon(), read_shape(SHAPES["1b"]).parameters
+    assert (memory.weights, memory.moments, memory.gradients) == (4 * parameters, 8 * parameters, 4 * parameters)
+
+
+def test_what_is_sharded_is_divided_by_its_ranks() -> None:
+    alone, shared = reckon(), reckon(Place(8, nodes=2, memory_bytes=H200.memory_bytes))
+    by_node = reckon(Place(8, nodes=2, memory_bytes=H200.memory_bytes), strategy="hsdp")
+    whole = reckon(Place(8, nodes=2, memory_bytes=H200.memory_bytes), strategy="ddp")
+    assert [each.moments for each in (shared, by_node, whole)] == [alone.moments // n for n in (8, 4, 1)]
+
+
+def test_adapters_have_moments_and_the_frozen_base_has_none() -> None:
+    shape = read_shape(SHAPES["1b"])
+    memory = reckon(lora={"rank": 8})
+    trained = shape.layers * shape.adapter_parameters(8, ["all-linear"])
+    assert memory.weights == 2 * shape.parameters + 4 * trained
+    assert memory.moments == 8 * trained
+    with pytest.raises(ModelMistake, match="it has q_proj, k_proj"):
+        reckon(lora={"targets": "c_attn"})
+
+
+def test_a_small_device_keeps_no_whole_gradients_between_passes() -> None:
+    ranks, passes = 4, 4
+    roomy = reckon(Place(ranks, memory_bytes=141 * GIB), global_batch_size=64, micro_batch_size=64 // ranks // passes)
+    small = reckon(Place(ranks, memory_bytes=24 * GIB), global_batch_size=64, micro_batch_size=64 // ranks // passes)
+    assert small.gradients < roomy.gradients / 2
+
+
+def test_what_does_not_fit_is_told_the_nearest_that_does() -> None:
+    shape = read_shape(SHAPES["1b"])
+    advice = advise(shape, config_of("1b"), Place(memory_bytes=32 * GIB))
+    assert not advice.fits and advice.is_certain and advice.needed_bytes > 50 * GIB
+    for fit in advice.nearest:
+        changed = config_of("1b", **dict(fit.settings))
+        assert advise(shape, changed, Place(memory_bytes=32 * GIB)).fits
+    assert ("activation_checkpointing", "full") in advice.nearest[-1].settings
+    assert [fit.slowdown for fit in advice.nearest] == sorted(fit.slowdown for fit in advice.nearest)
+
+
+def test_a_model_too_large_for_any_setting_is_told_how_many_devices_share_it() -> None:
+    shape = read_shape(SHAPES["8b"])
+    advice = advise(shape, config_of("8b", global_batch_size=64, micro_batch_size=1), Place(memory_bytes=80 * GIB))
+    assert advice.is_certain and advice.nearest == () and advice.ranks == 4
+    assert advise(
+        shape, config_of("8b", global_batch_size=64, micro_batch_size=1), Place(4, memory_bytes=80 * GIB)
+    ).fits
+
+
+def test_the_floor_lies_below_every_kind_of_device() -> None:
+    shape, config = read_shape(SHAPES["1b"]), config_of("1b")
+    floor = floor_bytes(shape, config, Place())
+    assert floor > 20 * GIB
+    for is_gpu in (True, False):
+        memory = reckon_memory(shape, config, Place(is_gpu=is_gpu, memory_bytes=H200.memory_bytes))
+        assert floor < memory.peak
+
+
+@pytest.mark.parametrize("bad", [{"ranks": 0}, {"ranks": 3, "nodes": 2}, {"ranks": 1 << 20}, {"memory_bytes": -1}])
+def test_a_place_that_cannot_be_is_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(ModelMistake):
+        Place(**bad)
+
+
+def test_a_step_takes_what_the_h200_took() -> None:
+    # Its matrix product reaches some 700 TFLOP/s; 32,768 tokens a step at 47,258 tokens/s were measured.
+    speeds = Speeds(flops=7.1e14, memory_bytes=4e12)
+    found = step_time(read_shape(SHAPES["1b"]), config_of("1b"), H200, speeds)
+    assert found.seconds == pytest.approx(32_768 / 47_258, rel=0.1)
+
+
+def test_a_slow_link_bounds_what_is_shared_over_it() -> None:
+    shape, place = read_shape(SHAPES["1b"]), Place(2, nodes=2)
+    slow = Speeds(flops=7e14, link_bytes=1e11, node_link_bytes=1e8)
+    configs = {name: config_of("1b", strategy=name, micro_batch_size=2) for name in ("fsdp2", "ddp")}
+    by_strategy = {name: step_time(shape, config, place, slow) for name, config in configs.items()}
+    assert by_strategy["fsdp2"].seconds == by_strategy["fsdp2"].exchanging + by_strategy["fsdp2"].updating
+    assert by_strategy["ddp"].exchanging < by_strategy["fsdp2"].exchanging
+    with pytest.raises(ValueError, match="above 0"):
+        step_time(shape, config_of("1b"), place, Speeds(flops=0))
