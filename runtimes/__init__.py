@@ -1,6 +1,7 @@
 """The programs that run inside the containers. They import nothing else of Souk.
 
 contract.py     what a container is given and must leave behind; all that agent and server import of this package
+reporting.py    for programs of customers' own: progress, metrics, checkpoints; one file that stands alone
 checking.py     a configuration checked whole, with every mistake
 launch.py       torchrun for a container: its arguments from the environment, the ranks' exit code
 rendezvous.py   waits for a gang's network interface and for its rank zero

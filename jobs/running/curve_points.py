@@ -72,8 +72,9 @@ def read_readings(event: Mapping[str, Any]) -> dict[str, float]:
     if fields is None:
         return {}
     found: dict[str, float] = {}
-    own = event.get("metrics")
-    for name in list(own)[:NAMES_READ_MAX] if isinstance(own, dict) else ():
+    given = event.get("metrics")
+    own = given if isinstance(given, dict) else {}
+    for name in list(own)[:NAMES_READ_MAX]:
         if METRIC_NAME.fullmatch(name) and (value := _finite(own[name])) is not None:
             found[name] = value
     for field, name in fields.items():
@@ -125,8 +126,9 @@ def _merge_figures(old: Figures, new: Figures) -> Figures:
 
 def _finite(value: object) -> float | None:
     """As a float within the bounds; None for what is no such number. An integer may have thousands of digits."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) <= VALUE_MAX else None  # type: ignore[arg-type,operator]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) <= VALUE_MAX else None
 
 
 def _rounded(value: float) -> float:
