@@ -5,7 +5,7 @@
     souk.started(steps_total=1000)
     for step in range(1, 1001):
         ...
-        souk.report(step, loss=_as_number(loss), learning_rate=_as_number(rate), accuracy=accuracy)
+        souk.report(step, loss=loss, learning_rate=_as_number(rate), accuracy=accuracy)
     souk.evaluated(step, loss=validation_loss)
 
     Trainer(..., callbacks=[souk.SoukCallback()])             # Hugging Face transformers
@@ -227,6 +227,7 @@ def _lightning_callback() -> type[Any]:
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             """How many steps there will be, and after which one it goes on."""
             self._step, self._at = trainer.global_step, time.monotonic()
+            self._written = trainer.global_step
             if trainer.is_global_zero:
                 total = trainer.estimated_stepping_batches
                 started(steps_total=int(total) if 0 <= total <= STEP_MAX else None)
@@ -241,12 +242,14 @@ def _lightning_callback() -> type[Any]:
             now, steps = time.monotonic(), step - self._step
             took, self._step, self._at, self._written = now - self._at, step, now, step
             found = {name: value for name, value in trainer.callback_metrics.items() if not _is_validation(name)}
-            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            # Lightning divides it by the batches of a step; what the module logs itself it leaves as it is.
+            loss = _as_number(outputs.get("loss") if isinstance(outputs, dict) else outputs)
+            loss = None if loss is None else loss * trainer.accumulate_grad_batches
             for name in ("loss", "train_loss", "train/loss"):
-                loss = found.pop(name, loss)
+                loss = _as_number(found.pop(name, loss))
             seconds = took / steps if steps > 0 else None
             rate = trainer.optimizers[0].param_groups[0]["lr"] if trainer.optimizers else None
-            report(step, loss=_as_number(loss), learning_rate=_as_number(rate), seconds=seconds, **_interesting(found))
+            report(step, loss=loss, learning_rate=_as_number(rate), seconds=seconds, **_interesting(found))
 
         def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
             """What it logged under names that begin with val; `val_loss` or `val/loss` is the evaluation's loss."""

@@ -196,7 +196,7 @@ class TrainSpec(SpecKind):
         return flops_per_token(config, sequence_length=train.sequence_length) * tokens
 
     def shows_events(self, canonical: Mapping[str, Any]) -> bool:
-        """The built-in runtime's events do; of an own command only the log shows anything."""
+        """The built-in runtime's events do; an own command's log is shown beside what it reports."""
         return canonical.get(self.name) is not None
 
 
