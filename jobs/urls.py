@@ -19,6 +19,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/retry", jobs.RetryView.as_view(), name="retry-job"),
     path("jobs/<uuid:job_id>/logs", streams.LogsView.as_view(), name="job-logs"),
     path("jobs/<uuid:job_id>/events", streams.EventsView.as_view(), name="job-events"),
+    path("jobs/<uuid:job_id>/curve", metrics.JobCurveView.as_view(), name="job-curve"),
     path("jobs/<uuid:job_id>/metrics", metrics.JobMetricsView.as_view(), name="job-metrics"),
     path("jobs/<uuid:job_id>/artifacts", artifacts.JobArtifactsView.as_view(), name="job-artifacts"),
     path("jobs/<uuid:job_id>/bill", bill.JobBillView.as_view(), name="job-bill"),

@@ -52,6 +52,8 @@ PREPARING_WORKS = ("model", "tokenizer", "data")
 PREPARING_WORK_SECONDS_MAX = 30 * 24 * 3600
 PREPARING_AMOUNT_MAX = 2**53  # the largest integer that every reader of JSON keeps
 PREPARING_UNIT = re.compile(r"[a-z]{1,20}")  # bytes, documents, tokens, ...
+# Of `metrics` in `step` and `evaluated` events: the names that figures of an own program may have.
+METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,39}")
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
 HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
@@ -115,10 +117,10 @@ class EventKind(StrEnum):
     RESUMED = "resumed"  # step, from_world_size, seconds
     # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds. model_flops_per_second: of all ranks
     # together, not for a model with experts. mfu: its share of the data sheets' bfloat16, where they are known.
-    # skipped: steps of this attempt whose gradient was not finite, if any
+    # skipped: steps of this attempt whose gradient was not finite, if any. metrics: own figures by their names
     STEP = "step"
     SHARED = "shared"  # step, sequences: of each rank, from that step on (where the configuration asks)
-    EVALUATED = "evaluated"  # step, loss
+    EVALUATED = "evaluated"  # step, loss; metrics, as in `step`
     # step, path, seconds_blocked (of the training, waiting for the one before included), seconds_total; every_seconds:
     # when the next one is due, where the runtime reckons that itself
     CHECKPOINTED = "checkpointed"

@@ -14,6 +14,8 @@ from jobs.models import (
     Artifact,
     ArtifactPart,
     Attempt,
+    Curve,
+    CurvePoint,
     Job,
     Lease,
     LeaseDevice,
@@ -119,6 +121,18 @@ class StreamChunkAdmin(ReadOnlyAdmin):
     list_display = ("lease", "stream", "offset", "created_at")
     list_filter = ("stream",)
     exclude = ("data",)
+
+
+@admin.register(Curve)
+class CurveAdmin(ReadOnlyAdmin):
+    list_display = ("job", "attempt", "stride", "point_count", "has_more_names")
+    search_fields = ("job__id", "job__name")
+
+
+@admin.register(CurvePoint)
+class CurvePointAdmin(ReadOnlyAdmin):
+    list_display = ("curve", "attempt", "first_step", "last_step")
+    search_fields = ("curve__job__id",)
 
 
 @admin.register(PriceLock)

@@ -6,7 +6,7 @@ job_files.py      a job file as the body of a request
 offers.py         what is for rent, and what of it is busy; for everybody
 bill.py           bills and earnings
 streams.py        logs and events
-metrics.py        figures of a running job
+metrics.py        figures of a running job, and the curve of its training
 artifacts.py      uploads and downloads
 assets.py         assets, and delegations of receipt keys
 endpoints.py      endpoints and their versions

@@ -1,4 +1,4 @@
-"""/api/v1/jobs/{id}/metrics"""
+"""/api/v1/jobs/{id}/metrics, /curve"""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rest_framework.views import APIView
 from jobs.api.bodies import answer, find_job, read_query
 from jobs.api.schemas import errors
 from jobs.models import Job, Lease
-from jobs.wire import JobMetrics, MetricsPoint
+from jobs.running.curves import read_curve
+from jobs.wire import JobCurve, JobMetrics, MetricsPoint
 from marketplace.accounts.permissions import HasScope
 from marketplace.foundation import clock
 from marketplace.nodes.watching import metrics
@@ -42,6 +43,20 @@ class JobMetricsView(APIView):
         """Oldest first, node by node. They are the nodes' own words: nothing is billed by them."""
         since = read_query(request, MetricsQuery).since or clock.now() - metrics.MINUTES_KEPT
         return answer(JobMetrics(points=_points(find_job(request, job_id), since)))
+
+
+class JobCurveView(APIView):
+    """What the job's program reported of its training, step by step."""
+
+    permission_classes = [HasScope("jobs:read")]
+
+    @extend_schema(operation_id="job_curve", responses={200: JobCurve, **errors(404)})
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """Of the whole run, in at most 1,000 points a series: the program's own words, by which nothing is billed.
+
+        Where an attempt went on from a checkpoint, the points behind it are the newer attempt's.
+        """
+        return answer(read_curve(find_job(request, job_id).pk))
 
 
 def _points(job: Job, since: datetime) -> list[MetricsPoint]:

@@ -28,6 +28,7 @@ from jobs.wire import (
     DeployRequest,
     EndpointView,
     EnrolmentTokenView,
+    JobCurve,
     JobMetrics,
     JobView,
     NodeView,
@@ -169,6 +170,10 @@ class Souk(Payments, Organisation):
         """What the job's nodes measured of it, oldest first; of the last six hours unless `since` is given."""
         answer = self.transport.get(f"/jobs/{job_id}/metrics", since=since.isoformat() if since else None)
         return JobMetrics.model_validate(answer)
+
+    def curve(self, job_id: UUID) -> JobCurve:
+        """What the job's program reported of its training: the whole run, in at most 1,000 points a series."""
+        return JobCurve.model_validate(self.transport.get(f"/jobs/{job_id}/curve"))
 
     def artifacts(self, job_id: UUID) -> list[ArtifactView]:
         """Checkpoints and outputs of a job, newest first, without addresses."""

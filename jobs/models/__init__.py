@@ -6,6 +6,7 @@ prices.py       PriceLock, PriceHalt
 delegations.py  ReceiptDelegation
 artifacts.py    Artifact, ArtifactPart, StorageQuota, StorageCharge
 streams.py      StreamChunk
+curves.py       Curve, CurvePoint
 serving.py      Endpoint, EndpointVersion, Replica
 usage.py        keys of endpoints, token use and its payments
 audits.py       Audit, WrongReplica
@@ -14,6 +15,7 @@ querysets.py    the queries of these rows
 
 from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart, StorageCharge, StorageQuota
 from jobs.models.audits import Audit, WrongReplica
+from jobs.models.curves import Curve, CurvePoint
 from jobs.models.delegations import ReceiptDelegation
 from jobs.models.demand import Job, PaymentMode, Quote
 from jobs.models.leases import Attempt, Lease, LeaseDevice
@@ -38,6 +40,8 @@ __all__ = [
     "ArtifactPart",
     "Attempt",
     "Audit",
+    "Curve",
+    "CurvePoint",
     "Endpoint",
     "EndpointKey",
     "EndpointMinute",

@@ -6,6 +6,9 @@ lost_nodes.py    a node that fell silent loses its leases, and its jobs are trie
 causes.py        of several bad ends of one attempt, the first in truth; what an end counts as
 streams.py       logs and events, appended and read by offset
 stream_polls.py  polls of them that wait, many at once
+events.py        the events among them, read once, for progress and curve
+curves.py        what a job's program reported at each step, of the whole run, at a bounded size
+curve_points.py  the arithmetic of that, and what is believed of an event
 progress.py      how far a job is, by its events
 preparing.py     how far it is before its first step, and when it stands still there
 receipts.py      which signed receipt of use is accepted

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
-from jobs.models import Attempt, Job, Lease, Stream, StreamChunk
 from jobs.running.preparing import advance_preparing
-from runtimes.contract import EVENT_LINE_BYTES_MAX, EventKind, read_preparing
-
-CHUNKS_PER_LINE_MAX = 1000
+from runtimes.contract import EventKind, read_preparing
 
 _PROGRESS_KINDS = frozenset({EventKind.STARTED, EventKind.RESUMED, EventKind.STEP, EventKind.EVALUATED})
 _AFTER_PREPARING = frozenset({EventKind.STARTED, EventKind.RESUMED, EventKind.STEP})
 _STEP_FIELDS = ("step", "loss", "tokens", "tokens_per_second", "seconds")
-
-
-def follow_progress(lease: Lease, start: int, data: bytes) -> None:
-    """Show the newest step in the job. Call it in the transaction that stores the events, the job's row locked."""
-    end = data.rfind(b"\n") + 1
-    if not end:
-        return
-    first = data.find(b"\n") + 1
-    lines = [_line_before(lease, start) + data[:first], *data[first:end].splitlines()]
-    found = [event for event in map(_parse_event, lines) if event is not None]
-    if lease.node_rank:  # every node of a gang reports that it prepares; the first one's word is shown
-        found = [event for event in found if event["event"] != EventKind.PREPARING]
-    if not found:
-        return
-    number = Attempt.objects.values_list("number", flat=True).get(pk=lease.attempt_id)
-    job = Job.objects.get(attempts=lease.attempt_id)
-    progress = advance_progress(job.progress, number, found)
-    if progress != job.progress:
-        Job.objects.filter(pk=job.pk).update(progress=progress)
 
 
 def advance_progress(progress: dict[str, Any], attempt: int, events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -63,29 +40,8 @@ def advance_progress(progress: dict[str, Any], attempt: int, events: list[dict[s
     return result
 
 
-def _line_before(lease: Lease, offset: int) -> bytes:
-    """The beginning, stored before `offset`, of the line that goes on there; empty for one that is too long."""
-    chunks = StreamChunk.objects.filter(lease=lease, stream=Stream.EVENT, offset__lt=offset).order_by("-offset")
-    tail = b""
-    for data in chunks.values_list("data", flat=True)[:CHUNKS_PER_LINE_MAX]:
-        tail = bytes(data) + tail
-        if b"\n" in tail:
-            return tail[tail.rfind(b"\n") + 1 :]
-        if len(tail) > EVENT_LINE_BYTES_MAX:
-            return b""
-    return tail
-
-
-def _parse_event(line: bytes) -> dict[str, Any] | None:
-    """The event in a line, when it is one that shows in the progress; a customer's program may write anything here."""
-    if len(line) > EVENT_LINE_BYTES_MAX:
-        return None
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(event, dict):
-        return None
+def read_progress(event: dict[str, Any]) -> dict[str, Any] | None:
+    """What of an event shows in the progress; None for one that does not. A customer's program may write anything."""
     if (preparing := read_preparing(event)) is not None:
         return {**preparing, "event": EventKind.PREPARING}
     if str(event.get("event")) not in _PROGRESS_KINDS:

@@ -19,8 +19,8 @@ from django.db import connection, transaction
 from jobs.errors import BodyTooLarge, LeaseOver, OffsetGap, StreamNotFound
 from jobs.leases.fencing import require_fence
 from jobs.models import Attempt, Job, Lease, Stream, StreamChunk
+from jobs.running.events import follow_events
 from jobs.running.plain_text import clean, held_back
-from jobs.running.progress import follow_progress
 from jobs.states import JOB_ENDS, LEASE_LIVE
 from jobs.wire import StreamPage
 from marketplace.foundation import clock
@@ -65,7 +65,7 @@ def append(lease: Lease, stream: Stream, *, fence: int, offset: int, data: bytes
             StreamChunk.objects.create(lease=locked, stream=stream, offset=have, data=kept)
         Lease.objects.filter(pk=lease.pk).update(**{received: have + len(new)})
         if stream == Stream.EVENT and kept:
-            follow_progress(lease, have, kept)
+            follow_events(lease, have, kept)
     return have + len(new)
 
 

@@ -39,8 +39,11 @@ from jobs.wire.bill import (
 )
 from jobs.wire.job import (
     AttemptView,
+    CurvePointView,
+    CurveSeries,
     EscrowLeaseView,
     EscrowView,
+    JobCurve,
     JobMetrics,
     JobView,
     LeaseView,

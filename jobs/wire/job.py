@@ -169,3 +169,34 @@ class JobMetrics(Wire):
     """GET /api/v1/jobs/{id}/metrics"""
 
     points: list[MetricsPoint]
+
+
+class CurvePointView(Wire):
+    """What a program reported of one series from `first_step` to `last_step`: `count` figures.
+
+    `attempt`: the newest that reported one of these steps. `newest`: the figure that came last.
+    """
+
+    attempt: int
+    first_step: int
+    last_step: int
+    count: int
+    mean: float
+    lowest: float
+    highest: float
+    newest: float
+
+
+class CurveSeries(Wire):
+    """One series of a job's curve, oldest step first: at most 1,000 points that do not overlap."""
+
+    name: str
+    points: list[CurvePointView]
+
+
+class JobCurve(Wire):
+    """GET /api/v1/jobs/{id}/curve"""
+
+    stride: int  # steps that a point may hold; it doubles where the points become too many
+    series: list[CurveSeries]  # those of a training first, then those that the program named itself
+    has_more_names: bool  # the program named more series than are kept

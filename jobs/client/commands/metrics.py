@@ -1,4 +1,4 @@
-"""metrics: what the nodes of a job measured while it ran."""
+"""metrics: what a job's program reported of its training, and what its nodes measured while it ran."""
 
 from __future__ import annotations
 
@@ -22,28 +22,39 @@ def register(app: typer.Typer) -> None:
 def metrics(
     job: JobName,
     *,
-    since: Annotated[str, typer.Option("--since", help="How far back, such as 30m, 6h or 2d.")] = SINCE,
+    since: Annotated[
+        str, typer.Option("--since", help="How far back the figures of nodes go, such as 30m, 6h or 2d.")
+    ] = SINCE,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a job's nodes measured of it: processor, memory, GPUs. Nothing is billed by these figures.
+    """Show how a job's training goes, and what its nodes measured of it. Nothing is billed by these figures.
 
-    Figures of a minute are kept for some hours, then those of an hour. Each series is one line: its newest figure, its
-    mean and its highest since then; --json has every point.
+    First what its program reported of the whole run: the loss and other series, each drawn from its first step to its
+    newest. Then processor, memory and GPUs by the job's nodes since --since: figures of a minute are kept for some
+    hours, then those of an hour. --json has every point of both.
 
-    Examples: souk metrics tiny-llama; souk metrics tiny-llama --since 2d --json
+    Examples: souk metrics tiny-llama; souk metrics tiny-llama --since 2d --json | jq .curve.series
     """
     from jobs.client.output import console, print_json
+    from jobs.client.views.curve import curve_view
     from jobs.client.views.metrics import metrics_view
 
     with open_souk(server) as souk:
-        found = souk.metrics(find_job(souk, job), since=_moment(since))
+        job_id = find_job(souk, job)
+        found, curve = souk.metrics(job_id, since=_moment(since)), souk.curve(job_id)
     if as_json:
-        print_json(found)
-    elif not found.points:
-        console().print(f"No figures of the last {since}: the job did not run, or began a moment ago.", markup=False)
+        print_json({**found.model_dump(mode="json"), "curve": curve})
+        return
+    shown = console()
+    if curve.series:
+        shown.print(curve_view(curve, shown))
+        shown.print()
+    if found.points:
+        shown.print(metrics_view(found))
     else:
-        console().print(metrics_view(found))
+        text = f"No figures of the last {since} of its nodes: the job did not run, or began a moment ago."
+        shown.print(text, markup=False)
 
 
 def _moment(text: str) -> datetime:

@@ -214,7 +214,7 @@ class TrainSpec(SpecKind):
             return 0
 
     def shows_events(self, canonical: Mapping[str, Any]) -> bool:
-        """The built-in runtime's events do; of an own command only the log shows anything."""
+        """The built-in runtime's events do; an own command's log is shown beside what it reports."""
         return canonical.get(self.name) is not None
 
 

@@ -244,7 +244,7 @@ def test_events_count_with_the_progress_that_they_show_or_not_at_all(lease, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(streams, "follow_progress", is_killed)
+        patched.setattr(streams, "follow_events", is_killed)
         events(lease, 0, {"event": "resumed", "step": 50})
     lease.refresh_from_db()
     assert lease.event_bytes == 0

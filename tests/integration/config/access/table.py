@@ -99,6 +99,7 @@ _ROWS: Final[dict[str, str]] = {
         GET /api/v1/jobs/<uuid:job_id>
         GET /api/v1/jobs/<uuid:job_id>/logs
         GET /api/v1/jobs/<uuid:job_id>/events
+        GET /api/v1/jobs/<uuid:job_id>/curve
         GET /api/v1/jobs/<uuid:job_id>/metrics
         GET /api/v1/jobs/<uuid:job_id>/artifacts
         GET /api/v1/endpoints

@@ -151,3 +151,18 @@ def test_a_jobs_figures_are_its_own_nodes_words_and_its_customers_to_read(
     assert (point["attempt"], point["node_rank"], point["values"]) == (1, 0, {"cpu_percent": [1, 1]})
     assert client_of(stage.organisation("charlie")).get(path).status_code == 404
     assert client_of(alice).get(f"{path}?since=soon").status_code == 400
+
+
+def test_a_jobs_curve_is_the_whole_run_and_its_customers_to_read(alice: Organisation, lease: Lease) -> None:
+    path = f"{API}/jobs/{lease.attempt.job_id}/curve"
+    assert client_of(alice).get(path).json() == {"stride": 1, "series": [], "has_more_names": False}
+    lines = (
+        b'{"event":"step","step":1,"loss":3.5,"metrics":{"accuracy":0.25}}\n{"event":"evaluated","step":1,"loss":3}\n'
+    )
+    streams.append(lease, Stream.EVENT, fence=lease.fence, offset=0, data=lines)
+    body = client_of(alice).get(path).json()
+    assert [series["name"] for series in body["series"]] == ["loss", "evaluation_loss", "accuracy"]
+    figures = {"count": 1, "mean": 3.5, "lowest": 3.5, "highest": 3.5, "newest": 3.5}
+    assert body["series"][0]["points"] == [{"attempt": 1, "first_step": 1, "last_step": 1, **figures}]
+    assert client_of(stage.organisation("charlie")).get(path).status_code == 404
+    assert "/api/v1/jobs/{job_id}/curve" in Client().get("/api/schema?format=json").json()["paths"]

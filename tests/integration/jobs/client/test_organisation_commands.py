@@ -16,6 +16,7 @@ from billing.models import Dispute, TopUp
 from jobs.client import cli
 from jobs.client.exit_codes import ExitCode
 from jobs.models import Job, Lease
+from jobs.running.curves import follow_curve
 from marketplace.accounts import api_keys, organisations
 from marketplace.accounts.models import Invitation, Membership, Organisation, User
 from marketplace.accounts.scopes import Scope
@@ -217,6 +218,20 @@ def test_figures_of_a_job_are_a_series_a_line(souk: Any, charged: tuple[Job, Lea
     assert line.split()[:6] == ["1", "0", "cpu_percent", "60", "50", "90"]
     assert len(souk("metrics", job.name, "--since", "2d", "--json")["points"]) == 2
     assert "--since soon" in souk("metrics", job.name, "--since", "soon", status=ExitCode.USAGE)
+
+
+def test_the_curve_of_a_job_is_drawn_above_its_figures(souk: Any, charged: tuple[Job, Lease]) -> None:
+    job, _ = charged
+    for step in (1, 2, 3):
+        event = {"event": "step", "step": step, "loss": 3 / step, "metrics": {"accuracy": step / 9}}
+        follow_curve(job.pk, 1, [event])
+    lines = souk("metrics", job.name).splitlines()
+    assert [line.split() for line in lines[1:3]] == [
+        ["loss", "█▃▁", "1", "1", "3"],
+        ["accuracy", "▁▄█", "0.3333", "0.3333", "3"],
+    ]
+    (loss, _) = souk("metrics", job.name, "--json")["curve"]["series"]
+    assert [(point["first_step"], point["newest"]) for point in loss["points"]] == [(1, 3.0), (2, 1.5), (3, 1.0)]
 
 
 def test_earnings_before_a_profile_say_how_to_begin(souk: Any) -> None:

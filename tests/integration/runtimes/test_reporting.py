@@ -1,0 +1,113 @@
+"""Real trainers that report: the file alone beside a script, and Lightning where it is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.running.curve_points import read_readings
+
+REPOSITORY = Path(__file__).parents[3]
+LIGHTNING = """
+import sys
+import torch
+import souk_report as souk
+pl = souk.importlib.import_module(sys.argv[1])
+
+
+class Line(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch, index):
+        loss = (self.layer(batch) - 2 * batch).square().mean()
+        self.log("accuracy", 1 / (1 + loss))
+        return loss
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", (self.layer(batch) - 2 * batch).square().mean())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+torch.manual_seed(0)
+data = torch.utils.data.DataLoader(torch.randn(320, 1), batch_size=16)
+trainer = pl.Trainer(
+    max_epochs=3, log_every_n_steps=5, accelerator="cpu", logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, accumulate_grad_batches=2, callbacks=[souk.SoukLightningCallback()],
+)
+trainer.fit(Line(), data, data)
+"""
+
+
+def run(folder: Path, command: list[str]) -> list[dict[str, Any]]:
+    """The events of a program that finds the one file beside itself, and nothing else of ours."""
+    written = subprocess.run(
+        [sys.executable, "-m", "runtimes.reporting"], cwd=REPOSITORY, check=True, capture_output=True
+    )
+    (folder / "input" / "souk_report.py").write_bytes(written.stdout)
+    # What the tests found a package by, without the repository: `runtimes` must not be importable.
+    path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry != str(REPOSITORY)]
+    environment = os.environ | {
+        "SOUK_EVENTS": str(folder / "events.jsonl"),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(path),
+    }
+    ended = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A work folder."""
+    (tmp_path / "input").mkdir()
+    return tmp_path
+
+
+def test_a_hugging_face_trainer_reports_its_losses(folder: Path) -> None:
+    shutil.copy(REPOSITORY / "examples" / "hf_reporting.py", folder / "input")
+    events = run(folder, ["input/hf_reporting.py", "--steps", "40"])
+    assert (events[0]["event"], events[0]["steps_total"]) == ("started", 40)
+    steps = [event for event in events if event["event"] == "step"]
+    assert [event["step"] for event in steps] == list(range(5, 41, 5))
+    readings = [read_readings(event) for event in steps]
+    assert all(each.keys() >= {"loss", "learning_rate", "gradient_norm", "seconds_per_step"} for each in readings)
+    assert readings[-1]["loss"] < readings[0]["loss"]
+    evaluations = [event for event in events if event["event"] == "evaluated"]
+    assert [event["step"] for event in evaluations] == [20, 40]
+    assert 0 < read_readings(evaluations[1])["evaluation_loss"] < read_readings(evaluations[0])["evaluation_loss"]
+    assert "train_loss" not in json.dumps(events), "a trainer's summary is no step"
+
+
+def test_a_lightning_trainer_reports_its_losses(folder: Path) -> None:
+    name = "lightning.pytorch"
+    try:
+        __import__(name)
+    except ImportError:
+        name = "pytorch_lightning"
+        pytest.importorskip(name)
+    (folder / "input" / "line.py").write_text(LIGHTNING)
+    events = run(folder, ["input/line.py", name])
+    assert (events[0]["event"], events[0]["steps_total"]) == ("started", 30)
+    steps = [event for event in events if event["event"] == "step"]
+    assert [event["step"] for event in steps] == [5, 10, 15, 20, 25, 30], "a step is one of the optimizer"
+    readings = [read_readings(event) for event in steps]
+    assert all(each.keys() == {"loss", "learning_rate", "seconds_per_step", "accuracy"} for each in readings)
+    assert readings[-1]["loss"] < readings[0]["loss"]
+    for each in readings:
+        assert each["loss"] == pytest.approx(1 / each["accuracy"] - 1, rel=1e-2), "the whole loss of the batch"
+    evaluations = [(event["step"], event["loss"]) for event in events if event["event"] == "evaluated"]
+    assert [step for step, _ in evaluations] == [10, 20, 30], "and the sanity check is no evaluation"
+    assert evaluations[-1][1] < evaluations[0][1]
