@@ -31,6 +31,7 @@ WRITTEN_SECONDS = 0.3
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 HF_TRAINER = REPOSITORY / "examples" / "hf_trainer.py"
 TUTORIAL = Path(__file__).parent / "snapshot_tutorial.py"
+LIGHTNING = Path(__file__).parent / "lightning_script.py"
 
 
 @pytest.fixture
@@ -159,6 +160,30 @@ def test_two_ranks_of_the_tutorial_go_on_from_their_snapshot(running: Bob, serve
     alone = run_alone(tmp_path / "alone", [*TORCHRUN, str(TUTORIAL), "5", "0"])
     ours = torch.load(io.BytesIO(output_of(server, second)["model.pt"]))
     reference = torch.load(alone / "output" / "model.pt")
+    assert all(torch.equal(ours[name], value) for name, value in reference.items())
+
+
+def test_a_lightning_trainer_goes_on_from_its_last_checkpoint(running: Bob, server: FakeServer, tmp_path: Path) -> None:
+    command = [sys.executable, f"input/{LIGHTNING.name}", "48"]
+    first = give_script(running, server, LIGHTNING, [*command, "0.5"], checkpoint=of_path("results"))
+    eventually(lambda: checkpoints(server), "a checkpoint", seconds=SECONDS_MAX)
+    lose_node(running, first)
+    newest = checkpoints(server)[-1]
+    assert "content/results/last.ckpt" in {file.path for file in newest.begin.files}
+
+    running.start()
+    until_ended(first)
+    changes = {"checkpoint": of_path("results"), **as_resume(server, newest)}
+    second = give_script(running, server, LIGHTNING, [*command, "0"], **changes)
+    eventually(lambda: second.report and second.report.state in ATTEMPT_ENDS, "the end", seconds=SECONDS_MAX)
+    assert until_ended(second).reason is Reason.COMPLETED, second.logs[-3000:]
+    assert b"resuming from results/last.ckpt" in second.logs
+    assert b"ended at step 48" in second.logs
+
+    alone = run_alone(tmp_path / "alone", [sys.executable, str(LIGHTNING), "48", "0"])
+    ours, reference = (
+        torch.load(each) for each in (io.BytesIO(output_of(server, second)["model.pt"]), alone / "output" / "model.pt")
+    )
     assert all(torch.equal(ours[name], value) for name, value in reference.items())
 
 
