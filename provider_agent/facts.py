@@ -19,6 +19,8 @@ from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFa
 RUNTIME_FEATURES = (
     "outputs",
     "checkpoint_path",
+    "setup",
+    "requirements",
     "train.ddp",
     "train.hsdp",
     "train.activation_checkpointing",
