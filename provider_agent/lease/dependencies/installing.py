@@ -2,8 +2,8 @@
 
 Where the executor can seal a folder, requirements are installed by a program of their own, under the same rules as the
 command. It is the customer's time from its first line on, as the command's is: a package may run anything while it is
-installed. The command's program then starts on top of what was sealed. Elsewhere they are installed by the launcher into
-the attempt's own environment, and nothing is kept.
+installed. The command's program then starts on top of what was sealed. Elsewhere the launcher installs them into the
+attempt's own environment, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def with_dependencies(context: AgentContext, record: LeaseRecord, watch: W
     key = await asyncio.to_thread(_key, context, assignment, spec, launch.python)
     if key is None:
         return replace(spec, argv=launch_command(replace(launch, steps=[step, *steps]), spec.argv))
-    kept = await _find_or_install(context, record, watch, spec, replace(launch, steps=[step]), key)
+    kept = await _find_or_install(context, record, watch, spec=spec, launch=replace(launch, steps=[step]), key=key)
     launch = replace(launch, python=str(kept / "bin" / "python"), programs=[str(kept / "bin")])
     return replace(spec, argv=launch_command(launch, spec.argv), readable=(*spec.readable, kept))
 
@@ -70,7 +70,7 @@ def _key(context: AgentContext, assignment: Assignment, spec: LaunchSpec, python
 
 
 async def _find_or_install(
-    context: AgentContext, record: LeaseRecord, watch: Watch, spec: LaunchSpec, launch: Launch, key: str
+    context: AgentContext, record: LeaseRecord, watch: Watch, *, spec: LaunchSpec, launch: Launch, key: str
 ) -> Path:
     kept = environments_of(context.folder.root, context.folder.leases)
     async with kept.turn(key, record.stop.unless_stopped):

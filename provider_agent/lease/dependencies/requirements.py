@@ -75,9 +75,8 @@ def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _interpreter(python: str) -> list[str | int]:
+def _interpreter(python: str) -> list[str]:
     """Which one it is: another version of it, or another set of packages beside it, is another interpreter."""
     folder = Path(python).parent.parent
-    packages = sorted(folder.glob("lib/python*/site-packages"))
-    times = [each.stat().st_mtime_ns for each in packages]
-    return [python, os.path.realpath(python), sys.platform, *times]
+    packages = sorted(each.name for each in folder.glob("lib/python*/site-packages/*.dist-info"))
+    return [python, os.path.realpath(python), sys.platform, *packages]
