@@ -20,6 +20,8 @@ RUNTIME_FEATURES = (
     "outputs",
     "checkpoint_path",
     "checkpoint_auto",
+    "setup",
+    "requirements",
     "train.ddp",
     "train.hsdp",
     "train.shares",

@@ -58,6 +58,7 @@ SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the age
 HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
 RESERVED_NAMES = frozenset({"checkpoint", "resume", "config.json", "events.jsonl", SERVE_SOCKET})
+WHEELS_NAME = "wheels"  # beside a file of requirements: packages that are not fetched from the internet
 CHECKPOINT_PATH_CHARACTERS_MAX = 200
 CHECKPOINT_PATH_PARTS_MAX = 8
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -260,6 +261,18 @@ def checkpoint_path_mistake(path: str) -> str | None:
         return "is not a path of plain names below the work folder (letters, digits, _, . and -, the first no . or -)"
     if parts[0] in RESERVED_NAMES or path == "input":
         return "lies where the marketplace itself writes"
+    return None
+
+
+def requirements_path_mistake(path: str) -> str | None:
+    """What is wrong with a job file's `requirements`, relative to the input folder; None for a good one."""
+    parts = path.split("/")
+    if len(path) > CHECKPOINT_PATH_CHARACTERS_MAX or len(parts) > CHECKPOINT_PATH_PARTS_MAX:
+        return f"has more than {CHECKPOINT_PATH_CHARACTERS_MAX} characters or {CHECKPOINT_PATH_PARTS_MAX} names"
+    if not all(_PLAIN_NAME.fullmatch(part) for part in parts):
+        return "is not a path of plain names under files (letters, digits, _, . and -, the first no . or -)"
+    if not path.endswith(".txt"):
+        return "is no file of requirements, which ends with .txt (`uv export` and `pip freeze` make one)"
     return None
 
 

@@ -1,6 +1,6 @@
 """The peak memory of a training's own step, measured, beside what the planner says: small models, on a processor.
 
-What torch's allocator hands out and takes back is summed from the process's start (torch's profiler reports each), so
+What torch's allocator hands out, less what it is given again, is summed from the process's start (torch's profiler reports each), so
 that the figure is of tensors alone, whatever the interpreter and libraries take. The peak is that of the second step,
 when optimizer and gradients are there.
 """

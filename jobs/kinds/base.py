@@ -89,7 +89,13 @@ class Kind:
 
     def program(self, spec: Spec) -> Program:
         """The runtime with its configuration, or the image and command."""
-        return Program(config=self.spec_kind.config(spec), image=spec.image, command=spec.command)
+        return Program(
+            config=self.spec_kind.config(spec),
+            image=spec.image,
+            command=spec.command,
+            setup=spec.setup,
+            requirements=spec.requirements,
+        )
 
     def believed_reason(self, lease: Lease, reason: Reason, *, exit_code: int | None = None) -> Reason:
         """Why a lease ended, given what its node reports and what was ordered."""

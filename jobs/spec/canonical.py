@@ -35,6 +35,8 @@ def canonical(spec: Spec) -> dict[str, Any]:
         "network": spec.network if spec.network != "none" else None,
         "lent": spec.lent or None,
         "outputs": spec.outputs,
+        "setup": spec.setup,
+        "requirements": spec.requirements,
         "command": spec.command,
     }
     kind = kind_of(spec)

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from jobs.spec.section import (
+    SETUP_CHARACTERS_MAX,
     CheckpointPath,
     FilePath,
     InputPath,
@@ -19,8 +20,10 @@ from jobs.spec.section import (
     Name,
     Number,
     Region,
+    RequirementsPath,
     Seconds,
     Section,
+    SetupLine,
     Value,
     Variable,
     Words,
@@ -40,6 +43,7 @@ FILES_MAX = 1000
 OUTPUTS_MAX = 100  # provider_agent.protocol.limits.OUTPUT_PATTERNS_MAX
 LENT_MAX = 64  # provider_agent.protocol.LENT_MAX
 COMMAND_WORDS_MAX = 1000
+SETUP_LINES_MAX = 50  # provider_agent.protocol.limits.SETUP_LINES_MAX
 TOKENS_MAX = 10**15
 STEPS_MAX = 10**9
 ATTEMPTS_MAX = 100
@@ -181,6 +185,16 @@ class JobFields(Section):
     )
     image: Annotated[str, StringConstraints(pattern=_IMAGE, max_length=IMAGE_CHARACTERS_MAX)] | None = Field(
         None, description="a container image, such as registry/name@sha256:..."
+    )
+    setup: (
+        Annotated[list[SetupLine], BeforeValidator(listed), Field(min_length=1, max_length=SETUP_LINES_MAX)] | None
+    ) = Field(
+        None,
+        description=f"a command line or a list of up to {SETUP_LINES_MAX}, each a text of up to"
+        f" {SETUP_CHARACTERS_MAX} characters",
+    )
+    requirements: RequirementsPath | None = Field(
+        None, description="a path under files that ends with .txt, such as requirements.txt"
     )
     network: Literal["none", "public"] = Field("none", description="none or public")
     lent: Annotated[list[Label], BeforeValidator(listed), Field(max_length=LENT_MAX)] = Field(

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from jobs.spec.units import parse_duration, parse_every, parse_memory, parse_money
-from runtimes.contract import checkpoint_path_mistake
+from runtimes.contract import checkpoint_path_mistake, requirements_path_mistake
 
 VALUE_CHARACTERS_MAX = 32_768
+SETUP_CHARACTERS_MAX = 4096  # provider_agent.protocol.limits.SETUP_CHARACTERS_MAX
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED = "SOUK_"
@@ -69,6 +70,20 @@ def _checkpoint_path(value: str) -> str:
     return path
 
 
+def _setup_line(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is empty")
+    shlex.split(value, comments=True)  # as for a command: unbalanced quotes are found here, not on the node
+    return _value(value)
+
+
+def _requirements_path(value: str) -> str:
+    path = PurePosixPath(value).as_posix()  # without `./`
+    if mistake := requirements_path_mistake(path):
+        raise ValueError(mistake)
+    return path
+
+
 def as_every(value: Any) -> Any:
     # The canonical form has been through here already when a spec is copied.
     return value if isinstance(value, tuple) else parse_every(value)
@@ -88,6 +103,8 @@ Variable = Annotated[str, AfterValidator(_variable)]
 Value = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]
 FilePath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_file_path)]
 CheckpointPath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_checkpoint_path)]
+SetupLine = Annotated[str, StringConstraints(max_length=SETUP_CHARACTERS_MAX), AfterValidator(_setup_line)]
+RequirementsPath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_requirements_path)]
 InputPath = Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(_input_path)]
 Micros = Annotated[int, BeforeValidator(parse_money)]
 Seconds = Annotated[int, BeforeValidator(parse_duration)]

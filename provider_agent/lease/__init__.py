@@ -25,5 +25,5 @@
     orphan_containers.py   ends programs without a lease
 
 runtimes/ has one module per runtime that a node can run. path_checkpoints/ copies and restores the path that a job file
-names for a program that knows nothing of checkpoints.
+names for a program that knows nothing of checkpoints. dependencies/ does what a job file wants before its command.
 """

@@ -23,6 +23,12 @@ from provider_agent.executors.scratch import is_full
 from provider_agent.journal import LeaseEntry
 from provider_agent.lease.artifact_shipper import ArtifactShipper
 from provider_agent.lease.deadline import LeaseDeadline
+from provider_agent.lease.dependencies.installing import (
+    INSTALLING_NAME,
+    InstallEndedError,
+    forget_install,
+    with_dependencies,
+)
 from provider_agent.lease.disk_use import has_filled
 from provider_agent.lease.endings import Ending, last_failure, name_ending, name_error, name_refusal
 from provider_agent.lease.log_shipper import ship_stream
@@ -163,8 +169,12 @@ class Attempt:
             if self.entry.exit is not None:
                 ended = Exit.from_dict(self.entry.exit)
             else:
-                handle = await self._find() or await self._start()
-                ended = await self._watch.until_ended(handle)
+                try:
+                    handle = await self._find() or await self._start()
+                except InstallEndedError as failed:
+                    ended = failed.ended
+                else:
+                    ended = await self._watch.until_ended(handle)
         return await self._wrap_up(ended)
 
     @asynccontextmanager
@@ -181,6 +191,9 @@ class Attempt:
         """The program that an earlier agent started for this lease, if it did."""
         if self.entry.state is AttemptState.ASSIGNED:
             return None
+        if (self._folder / INSTALLING_NAME).exists():  # half an installation is none: it begins anew
+            await forget_install(self._context, self._record)
+            return None
         handle = await self._context.executor.adopt(self.entry.lease_id, self._folder, self.entry.handle)
         if handle is not None:
             log.info("Program adopted. lease_id=%s", self.entry.lease_id)
@@ -190,13 +203,15 @@ class Attempt:
 
     async def _start(self) -> Handle:
         """Prepare and start. The state is journaled before, the handle right after."""
-        self._record.change(AttemptState.PREPARING)
+        if self.entry.state is not AttemptState.RUNNING:  # an earlier agent's installation was running
+            self._record.change(AttemptState.PREPARING)
         self._context.journal.save_lease(self.entry)  # nothing is started that would not be known after a restart
         spec = await self._record.stop.unless_stopped(prepare(self._context, self.entry.assignment))
         self._log_limits(self._context.executor.describe(spec))
         await self._record.stop.unless_stopped(
             self._context.executor.ready(spec, contract.EventWriter(str(self._record.events)).write)
         )
+        spec = await with_dependencies(self._context, self._record, self._watch, spec)
         handle = await self._context.executor.start(spec)
         self.entry.handle = handle
         self._record.save()

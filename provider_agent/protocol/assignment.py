@@ -8,14 +8,25 @@ from uuid import UUID
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from provider_agent.protocol.gangs import GangPlace
-from provider_agent.protocol.limits import OUTPUT_PATTERNS_MAX, PROTOCOL_VERSION
+from provider_agent.protocol.limits import (
+    OUTPUT_PATTERNS_MAX,
+    PROTOCOL_VERSION,
+    SETUP_CHARACTERS_MAX,
+    SETUP_LINES_MAX,
+)
 from provider_agent.protocol.message import Message
 from provider_agent.protocol.money.payment import PaymentTerms, ReceiptParties
 from provider_agent.protocol.money.receipts import NO_CONTRACT, ReceiptDomain
 from provider_agent.protocol.serving import ServePlace
-from runtimes.contract import checkpoint_path_mistake
+from runtimes.contract import checkpoint_path_mistake, requirements_path_mistake
 
 RUNTIME_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
+
+
+def _plain_requirements(path: str) -> str:
+    if mistake := requirements_path_mistake(path):
+        raise ValueError(mistake)
+    return path
 
 
 class Program(Message):
@@ -25,6 +36,16 @@ class Program(Message):
     config: dict[str, Any] = Field(default_factory=dict)
     image: str | None = None
     command: list[str] | None = None
+    # Of an own command: lines that bash runs before it, and a file below input/ whose packages are installed first.
+    setup: list[Annotated[str, Field(min_length=1, max_length=SETUP_CHARACTERS_MAX)]] | None = Field(
+        default=None, max_length=SETUP_LINES_MAX
+    )
+    requirements: Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_plain_requirements)] | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_older_agents_read_it(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        body: dict[str, Any] = dump(self)
+        return {key: value for key, value in body.items() if value is not None or key not in ("setup", "requirements")}
 
 
 def _plain_path(path: str) -> str:
@@ -90,6 +111,8 @@ class Assignment(Message):
     stop_grace_seconds: int = Field(default=30, ge=1)
     payment: PaymentTerms | None = None  # None: dollars
     serve: ServePlace | None = None  # None: nobody calls it
+    # Whose installed requirements may be used again on this node: a digest that is the organisation's here alone.
+    environment_scope: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
     @property
     def rate_per_hour(self) -> int:
@@ -115,7 +138,7 @@ class Assignment(Message):
     def _as_older_agents_read_it(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # An agent from before a field refuses it, on the wire and in the journal that it goes back to.
         body: dict[str, Any] = dump(self)
-        for name in ("payment", "serve", "outputs"):
+        for name in ("payment", "serve", "outputs", "environment_scope"):
             if body.get(name) is None:
                 body.pop(name, None)
         return body

@@ -6,11 +6,13 @@ The base class describes a program that runs to its end on the customer's own co
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any, ClassVar, TypeGuard
 
 from jobs.spec.document import Path
 from jobs.spec.model import Spec
 from jobs.spec.section import Section
+from runtimes.contract import WHEELS_NAME
 
 Finding = tuple[Path, str, str]  # where, what is wrong, what was expected
 
@@ -48,6 +50,8 @@ class SpecKind:
             "outputs": spec.outputs,
             "checkpoint_path": spec.checkpoint.path,
             "checkpoint_auto": spec.checkpoint.is_auto or None,
+            "setup": spec.setup,
+            "requirements": spec.requirements,
         }
         return frozenset(name for name, value in used.items() if value is not None)
 
@@ -72,12 +76,30 @@ class SpecKind:
 
 
 def check_own_command(data: Mapping[str, Any]) -> Iterator[Finding]:
-    """The rules of `work` and of `checkpoint.path` beside a command of the customer's own."""
+    """The rules of `work`, `checkpoint.path` and `requirements` beside a command of the customer's own."""
     yield from check_work(data)
     work = data.get("work")
     if isinstance(work, dict) and work.get("tokens") is not None:
         yield ("work", "tokens"), "means nothing for an own command", "steps, with flops_per_step"
     yield from _check_checkpoint_path(data)
+    yield from _check_requirements(data)
+
+
+def _check_requirements(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """The file is among those that are sent; its packages come from the internet, or lie beside it as wheels."""
+    path, files = data.get("requirements"), data.get("files", [])
+    names = [files] if isinstance(files, str) else files
+    if not isinstance(path, str) or not isinstance(names, list):
+        return
+    sent = {PurePosixPath(name) for name in names if isinstance(name, str)}
+    wanted = PurePosixPath(path)
+    if not sent & {wanted, *wanted.parents}:
+        yield ("requirements",), f"{path} is not among files", f"files: [..., {path}]"
+    wheels = wanted.parent / WHEELS_NAME
+    has_wheels = any(each.is_relative_to(wheels) or wheels.is_relative_to(each) for each in sent)
+    if data.get("network", "none") != "public" and not has_wheels:
+        message = "are installed from the internet, and network is none"
+        yield ("requirements",), message, f"network: public, or all packages as wheels in {wheels}/ under files"
 
 
 def _check_checkpoint_path(data: Mapping[str, Any]) -> Iterator[Finding]:

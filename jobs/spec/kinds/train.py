@@ -136,6 +136,10 @@ class TrainSpec(SpecKind):
             yield ("image",), "is given without a command", expected
         if data.get("outputs") is not None and not has_command:
             yield ("outputs",), "is given without a command: the built-in runtime writes below output/", "no such field"
+        for name in ("setup", "requirements"):
+            if data.get(name) is not None and not has_command:
+                message = "is given without a command: the built-in runtime brings all that it needs"
+                yield (name,), message, "no such field"
         checkpoint = data.get("checkpoint")
         if isinstance(checkpoint, dict) and checkpoint.get("path") is not None and not has_command:
             message = "is given without a command: the built-in runtime saves its checkpoints by itself"

@@ -375,3 +375,49 @@ def test_the_example_of_a_checkpoint_path_needs_no_line_of_ours_in_its_script() 
     examples = Path(__file__).parents[4] / "examples"
     assert parse((examples / "hf-trainer.yaml").read_text()).checkpoint.path == "results"
     assert "souk" not in (examples / "hf_trainer.py").read_text().lower()
+
+
+def test_setup_and_requirements_are_for_own_commands_and_agents_that_know_them() -> None:
+    head = "kind: command\nname: a\nbudget: {max_total: 1}\ncommand: x\n"
+    without = parse(head)
+    assert not {"setup", "requirements"} & set(canonical(without)), "what was hashed before keeps its hash"
+    given = parse(head + "setup: pip list\nrequirements: ./r/all.txt\nfiles: r\nnetwork: public\n")
+    assert canonical(given)["setup"] == ["pip list"]
+    assert canonical(given)["requirements"] == "r/all.txt"
+    assert from_wire(canonical(given)) == given
+    assert kind_of(given).runtime_features(given) == {"setup", "requirements"} <= set(RUNTIME_FEATURES)
+    for line in ("setup: x", "requirements: r.txt"):
+        with pytest.raises(ValueError, match="is given without a command: the built-in runtime brings"):
+            parse(FULL + f"\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "mistake"),
+    [
+        ("requirements: r.txt\nnetwork: public", "r.txt is not among files"),
+        ("requirements: r.txt\nfiles: r.txt", "network is none"),
+        ("requirements: uv.lock\nfiles: .", "ends with .txt"),
+        ("requirements: ../r.txt\nfiles: .", "is not a path of plain names"),
+        ("setup: ['']", "is empty"),
+        ("setup: ['echo \"x']", "No closing quotation"),
+        ("setup: []", "setup"),
+        (f"setup: [{'a' * 4097}]", "4096"),
+        (f"setup: [{', '.join(['x'] * 51)}]", "50"),
+    ],
+)
+def test_setup_and_requirements_that_are_refused(lines: str, mistake: str) -> None:
+    with pytest.raises(ValueError, match=mistake):
+        parse(f"kind: command\nname: a\nbudget: {{max_total: 1}}\ncommand: x\n{lines}\n")
+
+
+@pytest.mark.parametrize("files", ["[r.txt, wheels]", "[.]", "[r.txt, wheels/toy-1.whl]"])
+def test_wheels_beside_the_requirements_need_no_network(files: str) -> None:
+    head = "kind: command\nname: a\nbudget: {max_total: 1}\ncommand: x\n"
+    assert parse(head + f"requirements: r.txt\nfiles: {files}\n").network == "none"
+
+
+def test_the_example_of_requirements_sends_what_it_names() -> None:
+    examples = Path(__file__).parents[4] / "examples"
+    spec = parse((examples / "requirements.yaml").read_text())
+    assert spec.requirements in spec.files
+    assert (examples / str(spec.requirements)).is_file()
