@@ -1,8 +1,8 @@
 """The peak memory of a training's own step, measured, beside what the planner says: small models, on a processor.
 
-What torch's allocator hands out, less what it is given again, is summed from the process's start (torch's profiler reports each), so
-that the figure is of tensors alone, whatever the interpreter and libraries take. The peak is that of the second step,
-when optimizer and gradients are there.
+What torch's allocator hands out, less what comes back to it, is summed from the process's start (torch's profiler
+reports each), so that the figure is of tensors alone, whatever the interpreter and libraries take. The peak is that of
+the second step, when optimizer and gradients are there.
 """
 
 from __future__ import annotations
