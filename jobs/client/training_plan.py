@@ -6,6 +6,7 @@ The model's configuration is that of a shipped model, of a folder among the job'
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +15,10 @@ from jobs.client.errors import NothingFits, UsageMistake
 from jobs.spec import Spec, TrainSection, kind_of
 from jobs.spec.kinds.train import training_tokens
 from jobs.spec.units import MEMORY_MIB_MAX
+from jobs.wire import QuoteView
 from runtimes.contract import shipped_model_config, shipped_models
 from runtimes.plan.advice import Advice, Fit, advise, floor_bytes, needed_bytes
-from runtimes.plan.devices import memory_of_models
+from runtimes.plan.devices import REPORTED_MAX, have_bfloat16, memory_of_models
 from runtimes.plan.memory import Memory, Place, reckon_memory
 from runtimes.plan.reading import Settings, read_model_config, read_training
 from runtimes.plan.shapes import ModelMistake, ModelShape, flops_per_token
@@ -42,7 +44,8 @@ class TrainingPlan:
     memory: Memory | None = None
     needed_bytes: int = 0  # of a device
     floor_bytes: int = 0  # of a device: with less it runs out of memory for certain
-    device_bytes: int | None = None  # of a device, where the job file says something
+    device_bytes: int | None = None  # of a device, where the job file says something: its `memory`, or its `models`
+    largest_bytes: int | None = None  # that a device of its `models` can have, where all of them are known
     advice: Advice | None = None  # where `device_bytes` is known
 
 
@@ -57,8 +60,10 @@ def plan_training(spec: Spec, folder: Path, *, model_config: Path | None = None)
             raise UsageMistake("--model-config is for a job file with a train section: this one has none.")
         return None
     try:
-        raw, is_shipped = _find_config(train.model, folder, model_config)
-        shape, config = read_training(kind_of(spec).config(spec), raw, is_shipped=is_shipped)
+        found = _find_config(spec, train.model, folder, model_config)
+        shape, config = read_training(
+            kind_of(spec).config(spec), found.content, is_shipped=found.is_shipped, has_weights=found.has_weights
+        )
         return _reckon(spec, shape, config)
     except ModelMistake as mistake:
         if model_config is not None:
@@ -67,26 +72,39 @@ def plan_training(spec: Spec, folder: Path, *, model_config: Path | None = None)
 
 
 def require_memory(plan: TrainingPlan | None) -> None:
-    """Raise NothingFits where the training would run out of memory for certain, with the nearest settings that fit."""
-    if plan is None or plan.advice is None or plan.device_bytes is None or not plan.advice.is_certain:
+    """Raise NothingFits where the training would run out of memory for certain on each device that the job file names.
+
+    With the nearest settings that fit. A job file's `memory` is what a device must have at least: larger ones may fit.
+    """
+    if plan is None or plan.largest_bytes is None or plan.largest_bytes >= plan.floor_bytes:
         return
     raise NothingFits(
-        f"The training needs {gigabytes(plan.needed_bytes)} on each device, and would run out of memory on one of "
-        f"{plan.device_bytes / 1e9:.1f} GB. {nearest_text(plan)}",
+        f"The training needs {gigabytes(plan.needed_bytes)} on each device, and would run out of memory on every model "
+        f"of device that the job file names. {nearest_text(plan)}",
         {"training": plan_json(plan)},
     )
 
 
 def with_memory_floor(spec: Spec, plan: TrainingPlan | None) -> Spec:
-    """The spec that asks for the memory below which the training cannot run, where the job file asks for none.
+    """The spec that asks for at least the memory below which the training cannot run.
 
     The marketplace sees no configuration but those of shipped models; what is known here it is told in this way.
     """
-    if plan is None or plan.memory is None or spec.resources.memory_mib or plan.model in shipped_models():
+    if plan is None or plan.memory is None or plan.model in shipped_models():
         return spec
     floor_mib = min(plan.floor_bytes // MIB, MEMORY_MIB_MAX)
+    if floor_mib <= spec.resources.memory_mib:
+        return spec
     resources = spec.resources.model_copy(update={"memory_mib": floor_mib})
     return spec.model_copy(update={"resources": resources})
+
+
+def without_less_memory(quote: QuoteView, asked: Spec, sent: Spec) -> QuoteView:
+    """The quote without the advice to ask for less memory than the training needs: what was added is no wish."""
+    if asked is sent:
+        return quote
+    fixes = [fix for fix in quote.plan.fixes if fix.field != "resources.memory"]
+    return quote.model_copy(update={"plan": quote.plan.model_copy(update={"fixes": fixes})})
 
 
 def nearest_text(plan: TrainingPlan) -> str:
@@ -131,31 +149,49 @@ def plan_json(plan: TrainingPlan) -> dict[str, Any]:
     return body
 
 
-def _find_config(model: str, folder: Path, given: Path | None) -> tuple[object, bool]:
-    """The configuration's content, and whether the model is a shipped one; raises ModelMistake that says what to do."""
+@dataclass(frozen=True)
+class _Found:
+    content: object
+    is_shipped: bool = False
+    has_weights: bool = True
+
+
+def _find_config(spec: Spec, model: str, folder: Path, given: Path | None) -> _Found:
+    """The model's configuration; raises ModelMistake that says what to do."""
     if given is not None:
-        return read_model_config(given), False
+        return _Found(read_model_config(given))
     if model in shipped_models():
-        return shipped_model_config(model), True
+        return _Found(shipped_model_config(model), is_shipped=True, has_weights=False)
     try:
         root = folder.resolve()
         path = (root / model / MODEL_CONFIG).resolve()
-        if path.is_relative_to(root) and path.is_file():
-            return read_model_config(path), False
+        if path.is_relative_to(root) and path.is_file() and _is_sent(spec, path.relative_to(root)):
+            return _Found(read_model_config(path), has_weights=any(path.parent.glob("*.safetensors")))
     except (OSError, ValueError) as error:  # a name that no file can have
         if isinstance(error, ModelMistake):
             raise
     raise ModelMistake(
-        f"the configuration of {model} is not on this computer, there is no {model}/{MODEL_CONFIG} beside the job "
-        f"file. For a model of the hub, fetch its {MODEL_CONFIG} alone and name it: souk plan --model-config FILE"
+        f"the configuration of {model} is not on this computer, there is no {model}/{MODEL_CONFIG} among the job's "
+        f"files. For a model of the hub, fetch its {MODEL_CONFIG} alone and name it: souk plan --model-config FILE"
     )
+
+
+def _is_sent(spec: Spec, path: Path) -> bool:
+    """Whether it is among what `files` names: else the runtime would look for the model at the hub."""
+    return any(path.is_relative_to(posixpath.normpath(name)) for name in spec.files)
 
 
 def _reckon(spec: Spec, shape: ModelShape, config: Settings) -> TrainingPlan:
     resources, lora = spec.resources, config.lora
-    memory_bytes = resources.memory_mib * MIB or memory_of_models(resources.models)
-    is_gpu = resources.kind == "gpu"  # of `any` the processor counts, whose numbers are larger
-    place = Place(resources.devices, nodes=resources.nodes, memory_bytes=memory_bytes or 0, is_gpu=is_gpu)
+    of_models = memory_of_models(resources.models)
+    memory_bytes = resources.memory_mib * MIB or of_models
+    place = Place(
+        resources.devices,
+        nodes=resources.nodes,
+        memory_bytes=memory_bytes or 0,
+        is_gpu=resources.kind == "gpu",  # of `any` the processor counts, whose numbers are larger
+        has_bfloat16=have_bfloat16(resources.models),
+    )
     memory = reckon_memory(shape, config, place)
     adapters = shape.layers * shape.adapter_parameters(lora.rank, lora.targets) if lora else 0
     one = flops_per_token(shape, length=config.length, trained_base=lora is None, adapters=adapters)
@@ -175,5 +211,6 @@ def _reckon(spec: Spec, shape: ModelShape, config: Settings) -> TrainingPlan:
         needed_bytes=needed_bytes(memory, place),
         floor_bytes=floor_bytes(shape, config, place),
         device_bytes=memory_bytes,
+        largest_bytes=None if of_models is None else int(REPORTED_MAX * of_models),
         advice=None if memory_bytes is None else advise(shape, config, place),
     )

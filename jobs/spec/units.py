@@ -74,7 +74,7 @@ def format_duration(seconds: int | None) -> str | None:
 
 def parse_every(value: object) -> tuple[int, int]:
     """(steps, seconds) of `50 steps` or `5m`, one of them 0; of `auto` both; raises ValueError."""
-    if value == AUTO:
+    if isinstance(value, str) and value.strip() == AUTO:
         return 0, 0
     match = _STEPS.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:

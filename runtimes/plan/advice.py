@@ -49,7 +49,12 @@ def needed_bytes(memory: Memory, place: Place) -> int:
 
 
 def floor_bytes(shape: ModelShape, config: TrainConfig, place: Place) -> int:
-    """Below so many bytes a device runs out of memory for certain, whatever its kind. Raises ModelMistake."""
+    """Below so many bytes a device runs out of memory for certain, whatever its kind. Raises ModelMistake.
+
+    0 for a model with experts: none was measured.
+    """
+    if shape.experts is not None:
+        return 0
     kinds = [replace(place, is_gpu=is_gpu, memory_bytes=memory) for is_gpu in (True, False) for memory in (0, 1)]
     least = min(memory.peak - memory.allocator for memory in (reckon_memory(shape, config, each) for each in kinds))
     return int(CERTAIN * least)
@@ -64,7 +69,7 @@ def advise(shape: ModelShape, config: TrainConfig, place: Place) -> Advice:
         memory=memory,
         needed_bytes=needed,
         fits=fits,
-        is_certain=not fits and CERTAIN * (memory.peak - memory.allocator) > place.memory_bytes,
+        is_certain=not fits and place.memory_bytes < floor_bytes(shape, config, place),
         nearest=() if fits else tuple(_nearest(shape, config, place)),
         ranks=None if fits else _ranks_that_fit(shape, config, place),
     )

@@ -1,4 +1,4 @@
-"""Memory of GPUs by their data sheets: for a job file that names models of devices and no memory."""
+"""Memory and numbers of GPUs by their data sheets: for a job file that names models of devices."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable
 
 GB = 10**9
-# By words of the model's name; the first whose words are all in it counts. Of two sizes it is the less.
+# By words of the model's name; the first whose words are all in it counts. Of two sizes it is the larger.
 MEMORY_GB = (
     ("B300", 288),
     ("B200", 180),
     ("GH200", 96),
     ("H200", 141),
     ("H100", 80),
-    ("A100 80GB", 80),
-    ("A100", 40),
+    ("A100 40GB", 40),
+    ("A100", 80),
     ("L40S", 48),
     ("L40", 48),
     ("L4", 24),
@@ -28,12 +28,26 @@ MEMORY_GB = (
 )
 
 
+REPORTED_MAX = 1.08  # drivers report up to so much of a data sheet's figure: an RTX 4090 has 25.8 of 24 GB
+WITHOUT_BFLOAT16 = frozenset({"T4", "V100", "P100"})
+
+
 def memory_of_models(models: Iterable[str]) -> int | None:
-    """Bytes of the smallest of these models; None where none is known."""
-    known = [size for model in models if (size := _memory_gb(model)) is not None]
-    return min(known) * GB if known else None
+    """Bytes of the largest of these models; None where one is not known: it may be larger than the others."""
+    sizes = [_memory_gb(model) for model in models]
+    known = [size for size in sizes if size is not None]
+    return max(known) * GB if known and len(known) == len(sizes) else None
+
+
+def have_bfloat16(models: Iterable[str]) -> bool:
+    """Whether all of these models multiply it fast; those that are not known are taken to."""
+    return not any(WITHOUT_BFLOAT16 & _words(model) for model in models)
 
 
 def _memory_gb(model: str) -> int | None:
-    words = set(re.findall(r"[A-Z0-9]+", model.upper()))
+    words = _words(model)
     return next((size for name, size in MEMORY_GB if set(name.split()) <= words), None)
+
+
+def _words(model: str) -> set[str]:
+    return set(re.findall(r"[A-Z0-9]+", model.upper()))

@@ -32,7 +32,8 @@ class Place:
     ranks: int = 1
     nodes: int = 1
     memory_bytes: int = 0
-    is_gpu: bool = True  # which `dtype: auto` takes to have bfloat16
+    is_gpu: bool = True
+    has_bfloat16: bool = True  # of a GPU, fast: what `dtype: auto` then takes
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= self.ranks <= RANKS_MAX or self.ranks % self.nodes:
@@ -102,7 +103,7 @@ class _Step:
     def __init__(self, shape: ModelShape, config: TrainConfig, place: Place) -> None:
         self.shape, self.config, self.place = shape, config, place
         self.batches = batches_of(config, place)
-        half = config.dtype == "bfloat16" or (config.dtype == "auto" and place.is_gpu)
+        half = config.dtype == "bfloat16" or (config.dtype == "auto" and place.is_gpu and place.has_bfloat16)
         self.size = 2 if half else SINGLE
         self.is_ddp = config.strategy == "ddp"
         self.shards = {"ddp": 1, "hsdp": place.ranks // place.nodes}.get(config.strategy, place.ranks)

@@ -13,7 +13,7 @@ from runtimes.plan.shapes import ModelMistake, ModelShape
 from runtimes.train.config import TrainConfig, parse_config, settled
 from runtimes.train.errors import BadConfig
 
-Settings = TrainConfig  # by a name for those who may not import the training
+Settings = TrainConfig  # a name for callers that import the planner alone
 
 
 def read_model_config(path: Path) -> object:
@@ -25,18 +25,18 @@ def read_model_config(path: Path) -> object:
 
 
 def read_training(
-    settings: Mapping[str, Any], model_config: object, *, is_shipped: bool
+    settings: Mapping[str, Any], model_config: object, *, is_shipped: bool, has_weights: bool
 ) -> tuple[ModelShape, Settings]:
     """The model's shape and the settings with the sequence length that the runtime will take. Raises ModelMistake.
 
     `settings`: a job file's `train` section and its work, as the runtime is given it; `model_config`: config.json's
-    content. `is_shipped`: the model comes without weights, and its vocabulary is what the settings say.
+    content. A model without weights has the vocabulary that the settings say.
     """
     try:
         config = parse_config(dict(settings))
     except BadConfig as error:
         raise ModelMistake(str(error)) from error
     shape = read_shape(model_config)
-    if is_shipped and config.vocabulary_size is not None:
+    if not has_weights and config.vocabulary_size is not None:
         shape = replace(shape, vocabulary=config.vocabulary_size)
-    return shape, settled(config, has_weights=not is_shipped, is_shipped=is_shipped, length_max=shape.length_max)
+    return shape, settled(config, has_weights=has_weights, is_shipped=is_shipped, length_max=shape.length_max)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -96,6 +97,8 @@ def _in_a_file(weight: torch.Tensor, folder: Path) -> torch.Tensor:
     if not weight.numel():
         return weight.cpu()
     with tempfile.NamedTemporaryFile(dir=folder, prefix="weight-") as file:
+        # Else a full disk would end the process by a signal, when it writes to what it has mapped.
+        os.posix_fallocate(file.fileno(), 0, weight.numel() * weight.element_size())
         there = torch.from_file(file.name, shared=True, size=weight.numel(), dtype=weight.dtype)
     return there.view(weight.shape).copy_(weight)
 

@@ -35,6 +35,7 @@ class Shares:
 
     def __init__(self, batch_size: int, ranks: Ranks, events: EventWriter, *, measured: bool) -> None:
         self.counts = equal_shares(batch_size, ranks.world_size)
+        self._most_at_once = max(self.counts)  # whatever the shares become: more might not fit into the memory
         self._ranks, self._events = ranks, events
         self._is_measured = measured and ranks.world_size > 1
         self._speeds: list[float] = []  # of each rank, sequences a second of its blocks
@@ -47,9 +48,10 @@ class Shares:
         return slice(first, first + self.counts[self._ranks.rank])
 
     def passes(self, micro_batch_size: int | None) -> int:
-        """How many every rank makes, so that none computes more than `micro_batch_size` sequences at once."""
-        most = max(self.counts)
-        return -(-most // min(micro_batch_size or most, most))
+        """How many every rank makes, so that none computes more than `micro_batch_size` sequences at once, nor more
+        than an equal share.
+        """
+        return -(-max(self.counts) // min(micro_batch_size or self._most_at_once, self._most_at_once))
 
     def is_measured(self, step: int) -> bool:
         """Whether the step that begins is measured; `step`: those that are finished."""

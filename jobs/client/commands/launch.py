@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 PANEL = "Jobs"
 
 
+ModelConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--model-config", metavar="FILE", help="The model's config.json, where it is not among the job's files."
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     for command in (plan, launch):
@@ -38,12 +46,7 @@ def plan(
     offline: Annotated[
         bool, typer.Option("--offline", help="Reckon what the training takes, and ask no marketplace.")
     ] = False,
-    model_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--model-config", metavar="FILE", help="The model's config.json, where it is not among the job's files."
-        ),
-    ] = None,
+    model_config: ModelConfig = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +58,13 @@ def plan(
     """
     from jobs.client.launch import read_job_file, require_fit
     from jobs.client.output import console, jsonable, print_json
-    from jobs.client.training_plan import plan_json, plan_training, require_memory, with_memory_floor
+    from jobs.client.training_plan import (
+        plan_json,
+        plan_training,
+        require_memory,
+        with_memory_floor,
+        without_less_memory,
+    )
     from jobs.client.views.plan import plan_view
     from jobs.client.views.training import training_view
 
@@ -71,9 +80,9 @@ def plan(
         if as_json:
             print_json(about)
         return
-    spec = with_memory_floor(spec, training)
+    asked, spec = spec, with_memory_floor(spec, training)
     with open_souk(server) as souk:
-        quote = souk.quote(spec)
+        quote = without_less_memory(souk.quote(spec), asked, spec)
     if as_json and quote.quote_id is not None:
         print_json(jsonable(quote) | about)
     elif not as_json:
@@ -101,6 +110,7 @@ def launch(
     rpc_url: Annotated[
         str, typer.Option("--rpc-url", envvar="SOUK_RPC_URL", help="Compare with the contract itself before signing.")
     ] = "",
+    model_config: ModelConfig = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -122,12 +132,12 @@ def launch(
     job_file = prepare(file)
     wallet = read_wallet(wallet_key_file) if wallet_key_file else None
     require_wallet(job_file.spec, wallet)
-    training = plan_training(job_file.spec, file.absolute().parent)
+    training = plan_training(job_file.spec, file.absolute().parent, model_config=model_config)
     require_memory(training)
-    job_file = replace(job_file, spec=with_memory_floor(job_file.spec, training))
+    asked, job_file = job_file.spec, replace(job_file, spec=with_memory_floor(job_file.spec, training))
     allow = [require_address(one) for one in provider or ()]
     with open_souk(server) as souk:
-        quote = _quote(souk, job_file.spec, as_json=as_json)
+        quote = _quote(souk, job_file.spec, asked, as_json=as_json)
         authorization = (
             _draw_up(souk, job_file, quote, wallet, (hold_until, rpc_url, allow), as_json=as_json) if wallet else None
         )
@@ -146,13 +156,14 @@ def launch(
             _watch(souk, job.job_id, as_json=as_json, with_log=not no_log)
 
 
-def _quote(souk: Souk, spec: Spec, *, as_json: bool) -> QuoteView:
-    """The price promise, shown; raises NothingFits where there is none."""
+def _quote(souk: Souk, spec: Spec, asked: Spec, *, as_json: bool) -> QuoteView:
+    """The price promise, shown; raises NothingFits where there is none. `asked`: the spec as the job file has it."""
     from jobs.client.launch import require_fit
     from jobs.client.output import console
+    from jobs.client.training_plan import without_less_memory
     from jobs.client.views.plan import plan_view
 
-    quote = souk.quote(spec)
+    quote = without_less_memory(souk.quote(spec), asked, spec)
     if not as_json:
         console().print(plan_view(quote, spec))
     require_fit(quote)

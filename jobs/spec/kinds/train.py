@@ -212,7 +212,8 @@ class TrainSpec(SpecKind):
             return 0
         place = Place(spec.resources.devices, nodes=spec.resources.nodes)
         try:
-            shape, config = read_training(self.config(spec), shipped_model_config(train.model), is_shipped=True)
+            shipped = shipped_model_config(train.model)
+            shape, config = read_training(self.config(spec), shipped, is_shipped=True, has_weights=False)
             return floor_bytes(shape, config, place) // MIB
         except ModelMistake:  # a spec from before, with what the runtime refuses now
             return 0

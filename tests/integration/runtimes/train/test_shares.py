@@ -18,7 +18,7 @@ if os.environ.get("LOCAL_RANK") == "1":
     from torch.nn.modules.module import register_module_forward_hook
     def wait(block, *_):
         if type(block).__name__.endswith("LlamaDecoderLayer"):
-            time.sleep(0.02)
+            time.sleep(0.06)
     register_module_forward_hook(wait)
 """
 
@@ -43,8 +43,8 @@ def even(tmp_path_factory: pytest.TempPathFactory) -> Work:
 @pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
 def test_slow_rank_computes_less_and_losses_are_the_same(even: Work, tmp_path: Path, strategy: str) -> None:
     work = run(tmp_path / "work", ranks=2, strategy=strategy, shares="measured")
-    (first, second) = work.events("shared")[0]["sequences"]
+    (first, second) = work.events("shared")[-1]["sequences"]
     assert first + second == MICRO_CONFIG["global_batch_size"]
-    assert first >= 2 * second, "a block takes the first rank a few milliseconds, the second twenty more"
+    assert first >= 2 * second, "a block takes the first rank a few milliseconds, the second sixty more"
     assert samples(work) == samples(even)
     assert max(abs(losses(work)[step] - losses(even)[step]) for step in losses(even)) <= LOSS_DIFFERENCE_MAX

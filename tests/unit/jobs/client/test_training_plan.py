@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.setups.training_steps import SHAPES
-from jobs.client.training_plan import plan_training, with_memory_floor
+from jobs.client.training_plan import plan_training, with_memory_floor, without_less_memory
 from jobs.spec import canonical, from_wire
+from jobs.wire import Fix, Plan, QuoteView
 from tests.unit.jobs.client.conftest import Run
 from tests.unit.jobs.client.fake_server import FakeMarketplace
 from tests.unit.jobs.pricing.specs import spec_of
@@ -30,8 +31,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def job_in(folder: Path, *, memory: str = "", **settings: Any) -> Path:
-    resources = {"memory": memory} if memory else {}
+def job_in(folder: Path, *, memory: str = "", models: list[str] | None = None, **settings: Any) -> Path:
+    resources: dict[str, Any] = {"memory": memory} if memory else {}
+    resources |= {"models": models} if models else {}
     job = {
         "kind": "train",
         "name": "tuned",
@@ -60,36 +62,79 @@ def test_the_quote_stands_beside_what_the_training_takes(run: Run, folder: Path)
 
 def test_a_certain_end_of_memory_is_refused_with_what_would_fit(run: Run, folder: Path) -> None:
     for command in ("plan", "launch"):
-        ended = run(command, job_in(folder, memory="40GB"))
+        ended = run(command, job_in(folder, models=["RTX 4090", "RTX 5090"]))
         assert ended.status == 7
         assert "needs 58.0 GB" in ended.err and "activation_checkpointing: full" in ended.err
+    ended = run("plan", job_in(folder, memory="40GB"), "--offline")
+    assert ended.status == 0, "it is the least that a device must have: larger ones may fit"
+    assert "Does not fit a device of 40.0 GB" in ended.out
 
 
 def test_each_way_that_is_named_fits(run: Run, folder: Path) -> None:
-    ended = run("plan", job_in(folder, memory="40GB"), "--json")
+    ended = run("plan", job_in(folder, models=["A6000"], micro_batch_size=16), "--json")
     nearest = json.loads(ended.out or ended.err)["error"]["details"]["training"]["advice"]["nearest"]
     assert len(nearest) == 3
     for way in nearest:
-        assert run("plan", job_in(folder, memory="40GB", **way["settings"]), "--offline").status == 0
+        changed = job_in(folder, models=["A6000"], **{"micro_batch_size": 16} | way["settings"])
+        assert run("plan", changed, "--offline", "--json").json["training"]["advice"]["fits"]
 
 
 def test_what_the_training_cannot_do_without_is_asked_for(folder: Path) -> None:
-    spec = spec_of(train=SETTINGS, resources={})
+    spec = spec_of(train=SETTINGS, resources={}, files=["my-model"])
     plan = plan_training(spec, folder)
     assert plan is not None
     asked = with_memory_floor(spec, plan).resources.memory_mib
     assert asked == plan.floor_bytes >> 20 and 40 << 10 < asked < plan.needed_bytes >> 20
-    own_word = spec_of(train=SETTINGS, resources={"memory": "8GB"})
-    assert with_memory_floor(own_word, plan) is own_word
+    assert from_wire(canonical(with_memory_floor(spec, plan))).resources.memory_mib == asked
+    assert with_memory_floor(spec_of(train=SETTINGS, resources={"memory": "8GB"}), plan).resources.memory_mib == asked
+    more = spec_of(train=SETTINGS, resources={"memory": "200GB"})
+    assert with_memory_floor(more, plan) is more
     shipped = spec_of()
     assert with_memory_floor(shipped, plan_training(shipped, folder)) is shipped
-    assert from_wire(canonical(with_memory_floor(spec, plan))).resources.memory_mib == asked
 
 
 def test_the_memory_of_named_models_of_devices_counts(folder: Path) -> None:
-    spec = spec_of(train=SETTINGS, resources={"models": ["RTX 4090", "H100"]})
-    plan = plan_training(spec, folder)
-    assert plan is not None and plan.device_bytes == 24 * 10**9
+    for models, expected in ((["RTX 4090", "H100"], 80), (["L4", "MI300X"], None), (["A100"], 80), (["A100 40GB"], 40)):
+        plan = plan_training(spec_of(train=SETTINGS, resources={"models": models}, files=["my-model"]), folder)
+        assert plan is not None and plan.memory is not None
+        assert plan.device_bytes == (None if expected is None else expected * 10**9), "the largest, if all are known"
+
+
+def test_a_gpu_without_bfloat16_computes_in_float32(folder: Path) -> None:
+    peaks = []
+    for models in (["T4"], ["L4"]):
+        plan = plan_training(spec_of(train=SETTINGS, resources={"models": models}, files=["my-model"]), folder)
+        assert plan is not None and plan.memory is not None
+        peaks.append(plan.memory.peak)
+    assert peaks[0] > 1.2 * peaks[1]
+
+
+def test_a_model_without_weights_has_the_vocabulary_of_the_settings(run: Run, folder: Path) -> None:
+    job = job_in(folder, vocabulary_size=8000)
+    small = run("plan", job, "--offline", "--json").json["training"]["parameters"]
+    assert small == 1_235_814_400 - (128_256 - 8000) * 2048
+    (folder / "my-model" / "model.safetensors").touch()
+    assert run("plan", job, "--offline", "--json").json["training"]["parameters"] == 1_235_814_400
+
+
+def test_a_folder_that_is_not_sent_is_not_read(run: Run, folder: Path) -> None:
+    job = job_in(folder)
+    job.write_text(job.read_text().replace('"files": ["my-model"]', '"files": ["other"]'))
+    (folder / "other").mkdir()
+    assert "among the job's files" in " ".join(run("plan", job, "--offline").out.split())
+
+
+def test_less_memory_is_no_advice_where_the_training_needs_it(
+    folder: Path,
+) -> None:
+    less, cheaper = (Fix(field=field, value="1", nodes=1, message=field) for field in ("resources.memory", "budget"))
+    spec = spec_of(train=SETTINGS, resources={}, files=["my-model"])
+    sent = with_memory_floor(spec, plan_training(spec, folder))
+    made: Any = Plan
+    untyped: Any = QuoteView
+    quote = untyped.model_construct(plan=made.model_construct(fixes=[less, cheaper]))
+    assert without_less_memory(quote, spec, sent).plan.fixes == [cheaper]
+    assert without_less_memory(quote, spec, spec).plan.fixes == [less, cheaper]
 
 
 def test_a_hub_id_that_is_not_at_hand_says_what_to_do(run: Run, folder: Path) -> None:
