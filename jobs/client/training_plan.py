@@ -100,7 +100,7 @@ def with_memory_floor(spec: Spec, plan: TrainingPlan | None) -> Spec:
 
 
 def without_less_memory(quote: QuoteView, asked: Spec, sent: Spec) -> QuoteView:
-    """The quote without the advice to ask for less memory than the training needs: what was added is no wish."""
+    """The quote without the advice to ask for less memory than the training needs: what was added is needed."""
     if asked is sent:
         return quote
     fixes = [fix for fix in quote.plan.fixes if fix.field != "resources.memory"]
