@@ -17,7 +17,6 @@ AgentError                     exit status 1
     ├── ArtifactDamaged        -   bytes that do not match their SHA-256
     │   └── CheckpointDamaged  -   those of the checkpoint that a built-in runtime resumes from
     ├── JournalFailed          -   the disk is full, or does not take what must be remembered
-    ├── EnvironmentRefused     -   installed requirements that a node cannot keep: the customer's own doing
     ├── ExecutorFailed         -   the node could not start or watch the program
     ├── ImageUnavailable       -   the container image is not available
     ├── RuntimeUnavailable     7   the runtime environment could not be built
@@ -149,11 +148,6 @@ class JournalFailed(Fatal):
         "The journal could not be written. Free space on the disk of the data folder; what runs goes on meanwhile."
     )
     code = "journal_failed"
-
-
-class EnvironmentRefused(Fatal):
-    message = "The installed requirements cannot be kept."
-    code = "environment_refused"
 
 
 class ExecutorFailed(Fatal):

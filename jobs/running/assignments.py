@@ -7,14 +7,11 @@ is answered for: run it, stop it, or forget it.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
-
-from django.conf import settings
 
 from jobs.kinds.believing import LEASE_SECONDS_MAX
 from jobs.kinds.registry import kind_of
@@ -124,7 +121,6 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         stop_grace_seconds=execution.stop_grace_seconds,
         payment=lease.payment_terms,
         serve=execution.serve,
-        environment_scope=_environment_scope(lease) if execution.program.requirements else None,
     )
     return sign_assignment(signing.server_key(), assignment)
 
@@ -133,12 +129,6 @@ def seconds_payable(lease: Lease) -> int:
     """How long the lease's cap lasts at its rate, in whole seconds, at least one."""
     seconds = payable_ms(lease.rate_units_per_hour, lease.cap_units) // 1000
     return max(1, min(seconds, LEASE_SECONDS_MAX))
-
-
-def _environment_scope(lease: Lease) -> str:
-    """Whose installed requirements a node may use again: one organisation's on one node, and no name for either."""
-    body = f"{lease.attempt.job.organisation_id}:{lease.node_id}".encode()
-    return hmac.new(b"souk-environments-v1" + settings.SOUK_SECRET_KEY.encode(), body, hashlib.sha256).hexdigest()
 
 
 def _given(variables: Mapping[str, str], program: Program) -> dict[str, str]:

@@ -73,7 +73,6 @@ def _checkpoint_path(value: str) -> str:
 def _setup_line(value: str) -> str:
     if not value.strip():
         raise ValueError("is empty")
-    shlex.split(value, comments=True)  # as for a command: unbalanced quotes are found here, not on the node
     return _value(value)
 
 

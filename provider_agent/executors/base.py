@@ -51,7 +51,6 @@ class LaunchSpec:
     shared_folders: dict[str, str] = field(default_factory=dict)  # label -> folder of this node, to read only
     private: Path | None = None  # the agent's own folder, with its keys: of it the program sees its lease's alone
     readable: tuple[Path, ...] = ()  # but these of it too
-    written: tuple[Path, ...] = ()  # and these, which it may write to; only where the executor can seal
 
     @property
     def work(self) -> Path:
@@ -110,10 +109,6 @@ class Executor(Protocol):
     @property
     def has_egress(self) -> bool:
         """Whether programs here may reach public addresses; known once `check` was called."""
-
-    @property
-    def can_seal(self) -> bool:
-        """Whether a folder that one program wrote can be given to later ones to read only."""
 
     def gang(self, *, has_gpus: bool) -> GangKind:
         """How programs here reach those of other nodes; known once `check` was called."""

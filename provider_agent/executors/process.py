@@ -129,11 +129,6 @@ class ProcessExecutor:
         """A program reaches whatever this user can."""
         return True
 
-    @property
-    def can_seal(self) -> bool:
-        """By Landlock's rules; without them a program writes to whatever this user can."""
-        return landlock.is_available()
-
     async def sweep(self) -> None:
         """Supervisors clean up after themselves."""
 
@@ -250,10 +245,8 @@ class ProcessExecutor:
         await self.kill({"pid": 0, "child": 0, "started": 0.0, "folder": "", "lease_id": str(lease_id)})
 
     async def cleanup(self, handle: Handle) -> None:
-        """Reap the supervisor, and drop its files: a program that the lease starts later has its own."""
+        """Reap the supervisor."""
         self._attended.discard(UUID(handle["lease_id"]))
-        for name in ("supervisor.json", "exit.json"):
-            (Path(handle["folder"]) / name).unlink(missing_ok=True)
         child = self._children.pop(handle["pid"], None)
         if child is not None:
             await asyncio.to_thread(child.wait, KILL_SECONDS_MAX)
@@ -303,7 +296,6 @@ def _launch_file(spec: LaunchSpec) -> dict[str, Any]:
         "grace_seconds": GRACE_SECONDS,
         "private": str(spec.private) if spec.private and landlock.is_available() else "",
         "readable": [str(path) for path in (spec.folder, *spec.readable) if path.exists()],
-        "written": [str(path) for path in spec.written],
     }
 
 

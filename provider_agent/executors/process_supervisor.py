@@ -206,8 +206,7 @@ def prepare_hiding(launch: dict[str, Any]) -> Callable[[], None]:
     landlock = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(landlock)
     readable = [Path(each) for each in launch["readable"]]
-    written = [Path(launch["cwd"]), *(Path(each) for each in launch.get("written", []))]
-    rules = landlock.rules_without(Path(launch["private"]), read=readable, written=written)
+    rules = landlock.rules_without(Path(launch["private"]), read=readable, written=[Path(launch["cwd"])])
     return lambda: landlock.restrict_self(rules)
 
 

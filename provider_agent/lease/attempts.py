@@ -23,12 +23,7 @@ from provider_agent.executors.scratch import is_full
 from provider_agent.journal import LeaseEntry
 from provider_agent.lease.artifact_shipper import ArtifactShipper
 from provider_agent.lease.deadline import LeaseDeadline
-from provider_agent.lease.dependencies.installing import (
-    INSTALLING_NAME,
-    InstallEndedError,
-    forget_install,
-    with_dependencies,
-)
+from provider_agent.lease.dependencies.launcher import with_dependencies
 from provider_agent.lease.disk_use import has_filled
 from provider_agent.lease.endings import Ending, last_failure, name_ending, name_error, name_refusal
 from provider_agent.lease.log_shipper import ship_stream
@@ -169,12 +164,8 @@ class Attempt:
             if self.entry.exit is not None:
                 ended = Exit.from_dict(self.entry.exit)
             else:
-                try:
-                    handle = await self._find() or await self._start()
-                except InstallEndedError as failed:
-                    ended = failed.ended
-                else:
-                    ended = await self._watch.until_ended(handle)
+                handle = await self._find() or await self._start()
+                ended = await self._watch.until_ended(handle)
         return await self._wrap_up(ended)
 
     @asynccontextmanager
@@ -191,9 +182,6 @@ class Attempt:
         """The program that an earlier agent started for this lease, if it did."""
         if self.entry.state is AttemptState.ASSIGNED:
             return None
-        if (self._folder / INSTALLING_NAME).exists():  # half an installation is none: it begins anew
-            await forget_install(self._context, self._record)
-            return None
         handle = await self._context.executor.adopt(self.entry.lease_id, self._folder, self.entry.handle)
         if handle is not None:
             log.info("Program adopted. lease_id=%s", self.entry.lease_id)
@@ -203,16 +191,15 @@ class Attempt:
 
     async def _start(self) -> Handle:
         """Prepare and start. The state is journaled before, the handle right after."""
-        if self.entry.state is not AttemptState.RUNNING:  # an earlier agent's installation was running
-            self._record.change(AttemptState.PREPARING)
+        self._record.change(AttemptState.PREPARING)
         self._context.journal.save_lease(self.entry)  # nothing is started that would not be known after a restart
         spec = await self._record.stop.unless_stopped(prepare(self._context, self.entry.assignment))
         self._log_limits(self._context.executor.describe(spec))
         await self._record.stop.unless_stopped(
             self._context.executor.ready(spec, contract.EventWriter(str(self._record.events)).write)
         )
-        spec = await with_dependencies(self._context, self._record, self._watch, spec)
-        handle = await self._context.executor.start(spec)
+        program = self.entry.assignment.program
+        handle = await self._context.executor.start(with_dependencies(self._context.executor, program, spec))
         self.entry.handle = handle
         self._record.save()
         drop_secrets(self._folder)

@@ -24,7 +24,14 @@ from provider_agent.executors.base import FILE_BYTES_MAX
 from provider_agent.executors.scratch import has_disk
 from provider_agent.lease.snapshot import FileLeftOut, keep_file
 from provider_agent.lease.walking import LeftOut, Walk
-from provider_agent.lease.workfolder import CHECKPOINT_NAME, CONFIG_NAME, EVENTS_NAME, OUTPUT_NAME, RESUME_NAME
+from provider_agent.lease.workfolder import (
+    CHECKPOINT_NAME,
+    CONFIG_NAME,
+    ENVIRONMENT_NAME,
+    EVENTS_NAME,
+    OUTPUT_NAME,
+    RESUME_NAME,
+)
 from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, file_name_mistake
 from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
@@ -36,7 +43,8 @@ COPY_SECONDS_MAX = 900.0  # for keeping it: most is linked, but where it must be
 NAME_CHARACTERS_SHOWN_MAX = 120
 GIVEN_NAME = "given.json"  # beside the work folder, where the program does not reach
 MOVED_TO = "work"  # for a file beside output/ whose name one in output/ has
-OWN_FOLDERS = frozenset({OUTPUT_NAME, CHECKPOINT_NAME, RESUME_NAME})  # shipped by themselves, or given
+# Shipped by themselves, given, or installed.
+OWN_FOLDERS = frozenset({OUTPUT_NAME, CHECKPOINT_NAME, RESUME_NAME, ENVIRONMENT_NAME})
 OWN_FILES = frozenset({CONFIG_NAME, EVENTS_NAME})
 CACHES = frozenset({"__pycache__"})
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})

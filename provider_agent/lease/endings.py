@@ -7,14 +7,7 @@ import json
 import signal
 from dataclasses import dataclass
 
-from provider_agent.errors import (
-    AgentError,
-    CheckpointDamaged,
-    EnvironmentRefused,
-    ExecutorFailed,
-    ImageUnavailable,
-    Refused,
-)
+from provider_agent.errors import AgentError, CheckpointDamaged, ExecutorFailed, ImageUnavailable, Refused
 from provider_agent.executors.base import Exit
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, Reason
 from runtimes.contract import PREPARING_FIRST_SECONDS, EventKind, ExitCode, read_preparing
@@ -31,13 +24,6 @@ REASON_OF_CODE = {
     ExitCode.INTERNAL: Reason.INTERNAL,
     ExitCode.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     ExitCode.STOPPED: Reason.EXECUTOR_FAILED,  # the signal did not come from this agent
-}
-
-
-REASON_OF_ERROR: dict[type[AgentError], Reason] = {
-    EnvironmentRefused: Reason.EXIT_NONZERO,  # what the customer's requirements install
-    ImageUnavailable: Reason.IMAGE_UNAVAILABLE,
-    ExecutorFailed: Reason.EXECUTOR_FAILED,
 }
 
 
@@ -78,9 +64,10 @@ def name_error(error: BaseException, *, has_started: bool) -> Ending:
         error = error.exceptions[0]
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return Ending(Reason.DISK_FULL, str(error))
-    for kind, reason in REASON_OF_ERROR.items():
-        if isinstance(error, kind):
-            return Ending(reason, str(error))
+    if isinstance(error, ImageUnavailable):
+        return Ending(Reason.IMAGE_UNAVAILABLE, str(error))
+    if isinstance(error, ExecutorFailed):
+        return Ending(Reason.EXECUTOR_FAILED, str(error))
     if isinstance(error, CheckpointDamaged):  # a store need not compare what it takes; the code names the checkpoint
         return Ending(Reason.BAD_CHECKPOINT, str(error), int(ExitCode.BAD_CHECKPOINT))
     if isinstance(error, AgentError) and not has_started:

@@ -51,21 +51,7 @@ class Watch:
             self._copies.cancel()
             raise
 
-    async def until_installed(self, handle: Handle) -> Exit:
-        """Tick until the program that installs has ended; the meter runs on, for the command follows."""
-        return await self._watch(handle, has_copies=False)
-
     async def _until_ended(self, handle: Handle) -> Exit:
-        record, entry = self._record, self._record.entry
-        ended = await self._watch(handle, has_copies=True)
-        if entry.state is AttemptState.PREPARING and ended.code == contract.ExitCode.OK:
-            record.change(AttemptState.RUNNING)  # it ended before the first tick
-        record.stop_metering()
-        entry.exit = ended.as_dict()
-        record.save()
-        return ended
-
-    async def _watch(self, handle: Handle, *, has_copies: bool) -> Exit:
         record, entry, executor = self._record, self._record.entry, self._context.executor
         started_at = time.monotonic()
         scan_at = receipt_at = 0.0
@@ -79,8 +65,7 @@ class Watch:
                 record.start_metering()
                 record.change(AttemptState.RUNNING)
                 receipt_at = now + RECEIPT_SECONDS
-            if has_copies:
-                self._copies.tick()
+            self._copies.tick()
             if now >= scan_at:
                 await self.take_checkpoints()
                 scan_at = now + CHECKPOINT_SCAN_SECONDS
@@ -96,6 +81,11 @@ class Watch:
             elif kill_at is not None and now >= kill_at:
                 await executor.kill(handle)
             await (record.stop.pause(TICK_SECONDS) if kill_at is None else asyncio.sleep(TICK_SECONDS))
+        if entry.state is AttemptState.PREPARING and ended.code == contract.ExitCode.OK:
+            record.change(AttemptState.RUNNING)  # it ended before the first tick
+        record.stop_metering()
+        entry.exit = ended.as_dict()
+        record.save()
         return ended
 
     async def take_checkpoints(self) -> None:

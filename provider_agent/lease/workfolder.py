@@ -23,6 +23,7 @@ EVENTS_NAME = "events.jsonl"
 CONFIG_NAME = "config.json"
 INPUT_NAME = "input"
 OUTPUT_NAME = "output"
+ENVIRONMENT_NAME = ".environment"  # where packages are installed for an own command; never output
 CHECKPOINT_NAME = "checkpoint"
 RESUME_NAME = "resume"
 LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"

@@ -111,8 +111,6 @@ class Assignment(Message):
     stop_grace_seconds: int = Field(default=30, ge=1)
     payment: PaymentTerms | None = None  # None: dollars
     serve: ServePlace | None = None  # None: nobody calls it
-    # Whose installed requirements may be used again on this node: a digest that is the organisation's here alone.
-    environment_scope: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
     @property
     def rate_per_hour(self) -> int:
@@ -138,7 +136,7 @@ class Assignment(Message):
     def _as_older_agents_read_it(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # An agent from before a field refuses it, on the wire and in the journal that it goes back to.
         body: dict[str, Any] = dump(self)
-        for name in ("payment", "serve", "outputs", "environment_scope"):
+        for name in ("payment", "serve", "outputs"):
             if body.get(name) is None:
                 body.pop(name, None)
         return body

@@ -126,11 +126,6 @@ class DockerExecutor:
         """If the provider offers it and the rules that limit it to public addresses can be installed."""
         return not self._why_no_egress
 
-    @property
-    def can_seal(self) -> bool:
-        """Not yet: one container a lease, whose folders are its own."""
-        return False
-
     def gang(self, *, has_gpus: bool) -> GangKind:
         """By an overlay of its own, if one is available."""
         return self._gangs.kind(self.isolation(has_gpus=has_gpus))

@@ -1,27 +1,32 @@
 """The small shell program that stands before a command with `setup` or `requirements`, in its sandbox.
 
 1. make a Python environment of the attempt's own, on top of the interpreter that it finds
-2. install the requirements into it, where they were not installed before
+2. install the requirements into it
 3. run each line of `setup` by bash, one after the other
 4. become the command: the same process, so that signals reach it as without a setup
 
-Each step is a line in the log before and after it. A step that fails, or all of them when they take longer than
-SETUP_SECONDS_MAX, end the attempt with a `failed` event that names it. SIGTERM ends the step that runs.
+Each step is a line in the log before and after it. A step that fails, or all before the command when they take longer
+than SETUP_SECONDS_MAX, end the attempt with a `failed` event that names it. After a SIGTERM, also one to the launcher
+alone as a container's init sends it, what runs is ended and nothing more starts: exit code 143.
 
 It is POSIX shell because an image of a customer's need not have Python. What a line exports ends with it: variables for
-the command belong into `env`.
+the command belong into `env`. Nothing is kept: the environment is the attempt's own, and goes with its work folder.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-SETUP_SECONDS_MAX = 3600  # of all steps before the command together
+from provider_agent.executors.base import Executor, LaunchSpec
+from provider_agent.lease.dependencies.requirements import install_line
+from provider_agent.lease.workfolder import ENVIRONMENT_NAME
+from provider_agent.protocol import Program
+
+SETUP_SECONDS_MAX = 3600  # of everything before the command together
 KILL_AFTER_SECONDS = 10  # from SIGTERM to SIGKILL, of a step that took too long
 SHOWN_CHARACTERS_MAX = 200
-ENVIRONMENT_NAME = ".environment"  # in the work folder; names with a dot are no output
 BASE_PATHS_NAME = "_souk_base.pth"
 
 # Run by the interpreter that is there already: the new environment sees all that this one does (torch among it), and
@@ -46,66 +51,83 @@ for script, module in (("pip", "pip"), ("pip3", "pip"), ("torchrun", "torch.dist
 """
 
 # Arguments: interpreter ('' for what the path has), the program above, the environment's folder, whether it is needed,
-# folders of programs before the path's, seconds in all, number of steps; for each step what it is called, its line, and
-# both as they stand in JSON; then the command.
+# seconds in all, number of steps; for each step what it is called, its line, and that as it stands in the log and in
+# JSON; then the command.
+#
+# Whatever takes time runs in the background, because a shell runs its trap only once what is in the foreground ended.
+# The trap only takes a note: what was started between a look at it and the signal is then ended like what ran before.
 SCRIPT = r"""
-python=$1 make=$2 environment=$3 is_needed=$4 programs=$5 seconds_max=$6 total=$7
-shift 7
-late= stopped= running=
+python=$1 make=$2 environment=$3 is_needed=$4 seconds_max=$5 total=$6
+shift 6
+late= stopped= running= kill_at=
 say() { printf '[souk] %s\n' "$*"; }
 fail() {  # exit code, message as JSON
     printf '{"event":"failed","at":%s,"message":"%s"}\n' "$(date +%s)" "$2" >> "$SOUK_EVENTS"
     exit "$1"
 }
-end_step() { trap '' TERM; stopped=1; kill -TERM 0; }
-trap end_step TERM
+end_if_stopped() { if [ -n "$stopped" ]; then exit 143; fi; }
+fail_if_late() {  # name, what did not end as JSON
+    if [ -z "$late" ]; then return; fi
+    say "$1 took too long: everything before the command has $seconds_max s"
+    fail 124 "$1 took too long: everything before the command has $seconds_max s; it did not end: $2"
+}
+trap 'stopped=1' TERM
 began=$(date +%s)
-wait_for_step() {  # sets code
-    grace=0
+pause=1
+if sleep 0.01 2>/dev/null; then pause=0.1; fi
+wait_for_running() {  # sets code
     while kill -0 "$running" 2>/dev/null; do
-        sleep 0.1 2>/dev/null || sleep 1
         now=$(date +%s)
-        if [ -z "$late" ] && [ $((now - began)) -ge "$seconds_max" ]; then
-            late=1 grace=$((now + KILL_AFTER))
+        if [ -z "$stopped" ] && [ $((now - began)) -ge "$seconds_max" ]; then late=1; fi
+        if [ -n "$stopped$late" ] && [ -z "$kill_at" ]; then
+            kill_at=$((now + KILL_AFTER))
             trap '' TERM
             kill -TERM 0
-        elif [ -n "$late" ] && [ "$now" -ge "$grace" ]; then
+        elif [ -n "$late" ] && [ "$now" -ge "$kill_at" ]; then
             kill -KILL "$running" 2>/dev/null
         fi
+        sleep "$pause"
     done
     wait "$running"
     code=$?
 }
 if [ -z "$python" ]; then python=$(command -v python3 || command -v python); fi
-if [ -n "$python" ] && "$python" -c "$make" "$environment" > /dev/null 2> "$SOUK_WORK_DIR/.environment-error"; then
-    VIRTUAL_ENV=$environment PATH=$environment/bin${programs:+:$programs}:$PATH
+code=1
+end_if_stopped
+if [ -n "$python" ]; then
+    "$python" -c "$make" "$environment" < /dev/null > /dev/null 2> "$environment-error" &
+    running=$!
+    wait_for_running
+fi
+end_if_stopped
+fail_if_late 'the Python environment' 'making it'
+if [ "$code" -eq 0 ]; then
+    VIRTUAL_ENV=$environment PATH=$environment/bin:$PATH
     export VIRTUAL_ENV PATH
 elif [ -n "$is_needed" ]; then
-    cat "$SOUK_WORK_DIR/.environment-error" 2>/dev/null
+    cat "$environment-error" 2>/dev/null
     say 'requirements: no Python environment can be made here'
     fail 1 'requirements: no Python environment can be made here; name an image with python3 and its venv module'
 fi
-rm -f "$SOUK_WORK_DIR/.environment-error"
+rm -f "$environment-error"
 step=0
 while [ "$step" -lt "$total" ]; do
     step=$((step + 1))
-    name=$1 line=$2 shown=$3
-    shift 3
+    name=$1 line=$2 shown=$3 shown_json=$4
+    shift 4
+    end_if_stopped
     say "$name: $shown"
     at=$(date +%s)
     bash -c "$line" < /dev/null &
     running=$!
-    wait_for_step
-    seconds=$(($(date +%s) - at))
-    if [ -n "$late" ]; then
-        say "$name took too long: all steps before the command have $seconds_max s"
-        fail 124 "$name took too long: all steps before the command have $seconds_max s; it did not end: $shown"
-    fi
-    say "$name ended with exit code $code after $seconds s"
-    if [ -n "$stopped" ]; then exit 143; fi
-    if [ "$code" -ne 0 ]; then fail "$code" "$name ended with exit code $code: $shown"; fi
+    wait_for_running
+    fail_if_late "$name" "$shown_json"
+    say "$name ended with exit code $code after $(($(date +%s) - at)) s"
+    end_if_stopped
+    if [ "$code" -ne 0 ]; then fail "$code" "$name ended with exit code $code: $shown_json"; fi
 done
 trap - TERM
+end_if_stopped
 exec "$@"
 """.replace("KILL_AFTER", str(KILL_AFTER_SECONDS))
 
@@ -126,8 +148,24 @@ class Launch:
     environment: str  # where the attempt's Python environment is made, as the program sees it
     python: str = ""  # the interpreter below it; empty: what the path has
     needs_python: bool = False  # without an environment the attempt fails; else only pip is missing
-    programs: Sequence[str] = field(default=())  # folders of programs that come before the path's
     seconds_max: int = SETUP_SECONDS_MAX
+
+
+def with_dependencies(executor: Executor, program: Program, spec: LaunchSpec) -> LaunchSpec:
+    """The same start, with the job file's `setup` and `requirements` before it; unchanged where it has neither."""
+    if not program.command or (program.setup is None and program.requirements is None):
+        return spec
+    seen_work = executor.seen_work(spec.folder)
+    steps = setup_steps(program.setup or [])
+    if program.requirements is not None:
+        steps = [Step("requirements", install_line(program.requirements, spec.work, seen_work)), *steps]
+    launch = Launch(
+        steps=steps,
+        environment=f"{seen_work}/{ENVIRONMENT_NAME}",
+        python="" if program.image else executor.python(),
+        needs_python=program.requirements is not None,
+    )
+    return replace(spec, argv=launch_command(launch, spec.argv))
 
 
 def setup_steps(lines: Sequence[str]) -> list[Step]:
@@ -138,13 +176,14 @@ def setup_steps(lines: Sequence[str]) -> list[Step]:
 def launch_command(launch: Launch, command: Sequence[str]) -> list[str]:
     """What is started in the command's place."""
     words = [launch.python, MAKE_ENVIRONMENT, launch.environment, "1" if launch.needs_python else ""]
-    words += [":".join(launch.programs), str(launch.seconds_max), str(len(launch.steps))]
+    words += [str(launch.seconds_max), str(len(launch.steps))]
     for step in launch.steps:
-        words += [step.name, step.line, shown_line(step.line)]
+        shown = shown_line(step.line)
+        words += [step.name, step.line, shown, json.dumps(shown)[1:-1]]
     return ["sh", "-c", SCRIPT, "souk-setup", *words, *command]
 
 
 def shown_line(line: str) -> str:
-    """A line as the log and a JSON text can hold it: one line, its beginning."""
+    """The beginning of a line, as one line of the log: what cannot be printed, a line's end too, is escaped."""
     short = line if len(line) <= SHOWN_CHARACTERS_MAX else line[:SHOWN_CHARACTERS_MAX] + "..."
-    return json.dumps(short)[1:-1]
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in short)

@@ -1,13 +1,18 @@
-"""What a job file wants before its command: setup lines, and requirements that a node keeps for one organisation."""
+"""What a job file wants before its command: setup lines, and requirements, each attempt's own."""
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from provider_agent.lease.dependencies.launcher import Launch, Step, launch_command
 from provider_agent.protocol import AttemptState, Program, Reason
 from tests.fakes.wheels import make_wheel
 from tests.integration.provider_agent.conftest import Bob, eventually, processes_of
@@ -17,9 +22,21 @@ from tests.integration.provider_agent.fake_server import FakeServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-ALICE, MALLORY = "a" * 64, "b" * 64
 USES_IT = "import souk_toy, torch, sys; print('toy', souk_toy.__file__, torch.__version__, sys.prefix)"
-KEPT = b"[souk] requirements: installed on this node before, and used again\n"
+WAITS = "touch begun; until test -e go; do sleep 0.1; done"
+
+# Builds the wheel that lies beside it, once the work folder has a file `go`: pip runs it while it installs.
+WAITING_BACKEND = """
+import pathlib, shutil, time
+WORK, WHEEL = pathlib.Path(__file__).parents[2], "souk_toy-1.0-py3-none-any.whl"
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    (WORK / "begun").touch()
+    while not (WORK / "go").exists():
+        time.sleep(0.1)
+    shutil.copy(pathlib.Path(__file__).with_name(WHEEL), wheel_directory)
+    return WHEEL
+"""
+OF_BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 
 
 @pytest.fixture
@@ -36,28 +53,66 @@ def give(
     return server.give(bob.assignment(program=Program(command=command, setup=setup), **changes))
 
 
-def give_toy(
-    bob: Bob, server: FakeServer, code: str = USES_IT, *, scope: str = ALICE, setup: list[str] | None = None
+def give_files(
+    bob: Bob, server: FakeServer, files: dict[str, bytes], *, setup: list[str] | None = None, **changes: object
 ) -> Lease:
-    """A lease whose requirements lie beside it as a wheel."""
+    """A lease that uses the toy, with a file of requirements among these files."""
     input_id = uuid4()
-    name, wheel = make_wheel("souk_toy", "1.0", "def main(): print('ran the toy')\n")
-    server.downloads[input_id] = {"requirements.txt": b"souk-toy==1.0\n", f"wheels/{name}": wheel}
-    program = Program(command=["python", "-c", code], setup=setup, requirements="requirements.txt")
-    changes = {"program": program, "input_artifact_id": input_id, "environment_scope": scope}
-    return server.give(bob.assignment(**changes))
+    server.downloads[input_id] = files
+    program = Program(command=["python", "-c", USES_IT], setup=setup, requirements="requirements.txt")
+    return server.give(bob.assignment(program=program, input_artifact_id=input_id, **changes))
 
 
-def kept(bob: Bob) -> list[Path]:
-    """The environments of the node that are complete."""
-    return sorted((bob.data / "environments").glob("*.json"))
+def work_of(bob: Bob, lease: Lease) -> Path:
+    return bob.folder.lease(lease.assignment.lease_id) / "work"
+
+
+def output_names(server: FakeServer) -> list[str]:
+    """Of all artifacts: the names of their files."""
+    return sorted(file.path for artifact in server.artifacts.values() for file in artifact.begin.files)
+
+
+class Launched:
+    """A launcher without an agent, as a container's init has it below itself."""
+
+    def __init__(self, folder: Path, launch: Launch) -> None:
+        self.folder, self.events = folder, folder / "events.jsonl"
+        self.log = folder / "log"
+        with self.log.open("wb") as out:
+            self.process = subprocess.Popen(
+                launch_command(launch, ["touch", "started"]),
+                cwd=folder,
+                env={"PATH": "/usr/local/bin:/usr/bin:/bin", "SOUK_EVENTS": str(self.events)},
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    def stop_alone(self) -> int:
+        """SIGTERM to the launcher and to nothing that it runs; its exit status."""
+        eventually((self.folder / "begun").exists, "the first step")
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+def waiting_python(folder: Path) -> str:
+    """An interpreter that makes no environment, and does not end by itself."""
+    path = folder / "python"
+    path.write_text("#!/bin/sh\ntouch begun\nsleep 600\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 def test_setup_lines_run_before_the_command_and_each_is_in_the_log(running: Bob, server: FakeServer) -> None:
-    lease = give(running, server, ["cat", "made"], setup=["echo 'of the setup' > made", "test -d input"])
+    lease = give(running, server, ["cat", "made"], setup=["echo 'of the setup' > made", "cat <<X >> made\nit's\nX"])
     assert until_ended(lease).reason is Reason.COMPLETED, lease.logs
-    assert b"[souk] setup 1 of 2: echo 'of the setup' > made\n[souk] setup 1 of 2 ended with exit code 0" in lease.logs
-    assert b"[souk] setup 2 of 2 ended with exit code 0 after 0 s\nof the setup\n" in lease.logs
+    log = re.sub(r"after \d+ s", "after N s", lease.logs.decode())
+    assert (
+        "[souk] setup 1 of 2: echo 'of the setup' > made\n[souk] setup 1 of 2 ended with exit code 0 after N s\n"
+        "[souk] setup 2 of 2: cat <<X >> made\\nit's\\nX\n[souk] setup 2 of 2 ended with exit code 0 after N s\n"
+        "of the setup\nit's\n"
+    ) in log
+    assert output_names(server) == ["made"], "what the setup made is output, too"
 
 
 def test_a_setup_line_that_fails_is_the_customers_fault_and_is_named(running: Bob, server: FakeServer) -> None:
@@ -65,17 +120,57 @@ def test_a_setup_line_that_fails_is_the_customers_fault_and_is_named(running: Bo
     report = until_ended(lease)
     assert (report.reason, report.exit_code) == (Reason.EXIT_NONZERO, 7)
     assert report.message == 'setup 2 of 3 ended with exit code 7: echo "no" >&2; exit 7'
+    assert b'[souk] setup 2 of 3: echo "no" >&2; exit 7\nno\n' in lease.logs
     assert b"setup 3" not in lease.logs
 
 
 def test_a_stop_ends_the_setup_and_the_command_never_starts(running: Bob, server: FakeServer) -> None:
-    lease = give(running, server, ["echo", "never started"], setup=["echo ready; sleep 600"])
+    lease = give(running, server, ["echo", "never started"], setup=["echo ready; sleep 600"], stop_grace_seconds=60)
     eventually(lambda: b"\nready" in lease.logs, "the setup")
     server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
     assert until_ended(lease).reason is Reason.CANCELLED_BY_CUSTOMER
     assert b"ended with exit code 143" in lease.logs
     assert b"never started" not in lease.logs
     assert processes_of(lease.assignment.lease_id) == []
+
+
+@pytest.mark.parametrize("line", ["touch begun; sleep 600", "trap 'exit 0' TERM; touch begun; sleep 600 & wait"])
+def test_a_stop_of_the_launcher_alone_starts_nothing_more(tmp_path: Path, line: str) -> None:
+    steps = [Step("setup 1 of 2", line), Step("setup 2 of 2", "touch second")]
+    launched = Launched(tmp_path, Launch(steps=steps, environment=str(tmp_path / ".environment")))
+    assert launched.stop_alone() == 143
+    assert not (tmp_path / "second").exists()
+    assert not (tmp_path / "started").exists()
+    assert not launched.events.exists(), "nothing has failed"
+
+
+def test_a_stop_while_the_environment_is_made_starts_nothing(tmp_path: Path) -> None:
+    launch = Launch(
+        steps=[Step("requirements", "touch second")],
+        environment=str(tmp_path / ".environment"),
+        python=waiting_python(tmp_path),
+        needs_python=True,
+    )
+    launched = Launched(tmp_path, launch)
+    assert launched.stop_alone() == 143
+    assert not (tmp_path / "second").exists()
+    assert not (tmp_path / "started").exists()
+    assert launched.log.read_bytes() == b""
+    assert not launched.events.exists()
+
+
+@pytest.mark.parametrize("slow", ["setup 1 of 1", "the Python environment"])
+def test_what_takes_longer_than_its_time_is_ended_and_named(tmp_path: Path, slow: str) -> None:
+    python = sys.executable if slow.startswith("setup") else waiting_python(tmp_path)
+    steps = [Step("setup 1 of 1", 'echo "a"; sleep 600')]
+    launched = Launched(
+        tmp_path, Launch(steps=steps, environment=str(tmp_path / ".environment"), python=python, seconds_max=20)
+    )
+    assert launched.process.wait(120) == 124
+    event = json.loads(launched.events.read_text())
+    assert event["event"] == "failed"
+    assert event["message"].startswith(f"{slow} took too long: everything before the command has 20 s")
+    assert not (tmp_path / "started").exists()
 
 
 def test_pip_in_a_setup_line_installs_for_this_attempt_alone(running: Bob, server: FakeServer) -> None:
@@ -90,71 +185,54 @@ def test_pip_in_a_setup_line_installs_for_this_attempt_alone(running: Bob, serve
     assert until_ended(after).reason is Reason.EXIT_NONZERO
 
 
-def test_requirements_are_installed_once_for_an_organisation(running: Bob, server: FakeServer) -> None:
-    first = give_toy(running, server)
-    report = until_ended(first)
-    assert report.reason is Reason.COMPLETED, first.logs
+@pytest.mark.parametrize("outputs", [None, ["*"]])
+def test_requirements_come_from_wheels_and_are_no_output(
+    running: Bob, server: FakeServer, outputs: list[str] | None
+) -> None:
+    name, wheel = make_wheel("souk_toy", "1.0", "def main(): print('ran the toy')\n")
+    files = {"requirements.txt": b"souk-toy==1.0\n", f"wheels/{name}": wheel}
+    lease = give_files(running, server, files, setup=["souk_toy", "touch made"], outputs=outputs)
+    report = until_ended(lease)
+    assert report.reason is Reason.COMPLETED, lease.logs
     assert report.billable_ms > 500, "installing is the customer's time"
-    assert KEPT not in first.logs
-    assert b"/environments/" in first.logs
-    second = give_toy(running, server, setup=["souk_toy"])
-    assert until_ended(second).reason is Reason.COMPLETED, second.logs
-    assert KEPT in second.logs
-    assert b"ran the toy" in second.logs
-    assert b"pip install" not in second.logs
-    stranger = give_toy(running, server, scope=MALLORY)
-    assert until_ended(stranger).reason is Reason.COMPLETED, stranger.logs
-    assert KEPT not in stranger.logs, "another organisation's is never used"
-    assert len(kept(running)) == 2
-
-
-def test_no_job_writes_into_what_later_jobs_use(running: Bob, server: FakeServer) -> None:
-    attack = """
-import glob, os, pathlib, souk_toy
-site = pathlib.Path(souk_toy.__file__).parent
-for name, do in {
-    'write': lambda: pathlib.Path(souk_toy.__file__).write_text('evil'),
-    'mode': lambda: (os.chmod(souk_toy.__file__, 0o644), open(souk_toy.__file__, 'w')),
-    'add': lambda: (site / 'evil.py').write_text('evil'),
-    'unlink': lambda: os.unlink(souk_toy.__file__),
-    'link': lambda: os.link(souk_toy.__file__, 'mine'),
-    'rename': lambda: os.rename(site.parents[2], site.parents[2].with_name('other')),
-    'marker': lambda: [pathlib.Path(p).write_text('{}') for p in glob.glob(str(site.parents[3] / '*.json'))],
-}.items():
-    try: do(); print('DONE', name)
-    except OSError as error: print('refused', name, error.errno)
-"""
-    first = give_toy(running, server, attack)
-    assert until_ended(first).reason is Reason.COMPLETED, first.logs
-    assert first.logs.count(b"refused") == 7, first.logs
-    second = give_toy(running, server)
-    assert until_ended(second).reason is Reason.COMPLETED, second.logs
-    assert KEPT in second.logs
+    installed, ran, used = (lease.logs.find(each) for each in (b"requirements ended", b"\nran the toy", b"\ntoy /"))
+    assert 0 < installed < ran < used
+    assert b"/work/.environment/lib/" in lease.logs
+    assert output_names(server) == ["made"]
 
 
 def test_requirements_that_cannot_be_installed_are_named(running: Bob, server: FakeServer) -> None:
-    input_id = uuid4()
-    server.downloads[input_id] = {"requirements.txt": b"souk-toy==9\n", "wheels/README": b"none"}
-    program = Program(command=["true"], requirements="requirements.txt")
-    changes = {"program": program, "input_artifact_id": input_id, "environment_scope": ALICE}
-    lease = server.give(running.assignment(**changes))
+    lease = give_files(running, server, {"requirements.txt": b"souk-toy==9\n", "wheels/README": b"none"})
     report = until_ended(lease)
     assert report.reason is Reason.EXIT_NONZERO
     assert report.message.startswith("requirements ended with exit code 1: ")
     assert b"No matching distribution found for souk-toy==9" in lease.logs
-    assert kept(running) == []
-    assert list((running.data / "environments").iterdir()) == [], "nothing half is left"
 
 
-def test_an_agent_killed_while_it_installs_begins_anew(running: Bob, server: FakeServer) -> None:
-    lease = give_toy(running, server)
-    eventually(lambda: b"[souk] requirements: " in lease.logs, "the installation")
+def test_an_agent_killed_during_the_setup_finds_it_again(running: Bob, server: FakeServer) -> None:
+    lease = give(running, server, ["echo", "the command"], setup=[WAITS, "echo second"])
+    eventually((work_of(running, lease) / "begun").exists, "the setup")
     running.stop(signal.SIGKILL)
-    half = [each for each in (running.data / "environments").iterdir() if each.is_dir()]
-    assert len(half) == 1, "it was in the middle"
-    assert kept(running) == []
     running.start()
+    running.let_go(lease.assignment.lease_id)
     assert until_ended(lease).state is AttemptState.SUCCEEDED, lease.logs
-    assert len(kept(running)) == 1
-    assert not half[0].exists()
-    assert [each for each in (running.data / "environments").iterdir() if each.is_dir()] != half
+    assert lease.logs.count(b"[souk] setup 1 of 2: ") == 1, "it went on, and did not begin anew"
+    assert b"\nsecond\n" in lease.logs
+    assert b"\nthe command\n" in lease.logs
+
+
+def test_an_agent_killed_while_pip_installs_finds_it_again(running: Bob, server: FakeServer) -> None:
+    name, wheel = make_wheel("souk_toy", "1.0", "def main(): pass\n")
+    files = {
+        f"toy/{name}": wheel,
+        "toy/backend.py": WAITING_BACKEND.encode(),
+        "toy/pyproject.toml": OF_BACKEND.encode(),
+    }
+    lease = give_files(running, server, files | {"requirements.txt": b"./input/toy\n", "wheels/README": b"none"})
+    eventually((work_of(running, lease) / "begun").exists, "the installation")
+    running.stop(signal.SIGKILL)
+    running.start()
+    running.let_go(lease.assignment.lease_id)
+    assert until_ended(lease).state is AttemptState.SUCCEEDED, lease.logs
+    assert lease.logs.count(b"[souk] requirements: ") == 1, "it went on, and did not begin anew"
+    assert b"\ntoy /" in lease.logs

@@ -399,7 +399,6 @@ def test_setup_and_requirements_are_for_own_commands_and_agents_that_know_them()
         ("requirements: uv.lock\nfiles: .", "ends with .txt"),
         ("requirements: ../r.txt\nfiles: .", "is not a path of plain names"),
         ("setup: ['']", "is empty"),
-        ("setup: ['echo \"x']", "No closing quotation"),
         ("setup: []", "setup"),
         (f"setup: [{'a' * 4097}]", "4096"),
         (f"setup: [{', '.join(['x'] * 51)}]", "50"),
@@ -408,6 +407,13 @@ def test_setup_and_requirements_are_for_own_commands_and_agents_that_know_them()
 def test_setup_and_requirements_that_are_refused(lines: str, mistake: str) -> None:
     with pytest.raises(ValueError, match=mistake):
         parse(f"kind: command\nname: a\nbudget: {{max_total: 1}}\ncommand: x\n{lines}\n")
+
+
+@pytest.mark.parametrize("line", ["cat <<X > a\nit's\nX", r"echo $'it\'s'", "echo ${a:-it's} # it's"])
+def test_a_setup_line_is_for_bash_and_not_split_into_words(line: str) -> None:
+    text = json.dumps(line)
+    given = parse(f"kind: command\nname: a\nbudget: {{max_total: 1}}\ncommand: x\nsetup: [{text}]\n")
+    assert given.setup == [line]
 
 
 @pytest.mark.parametrize("files", ["[r.txt, wheels]", "[.]", "[r.txt, wheels/toy-1.whl]"])
