@@ -137,8 +137,10 @@ def checkpoint(step: int) -> Iterator[Path]:
     seconds = round(_saved[0] - began, 3)
     _write("checkpointed", step=step, seconds_blocked=seconds, seconds_total=seconds)
     keep = max(1, int(_number("SOUK_CHECKPOINT_KEEP") or 2))
-    whole = sorted(path for path in root.glob(f"{_PREFIX}*") if (path / _MANIFEST).is_file())
-    for old in whole[:-keep]:
+    older = [path for path in root.glob(f"{_PREFIX}*") if path != folder and (path / _MANIFEST).is_file()]
+    # By number, as text step-100000000 comes before step-99999999; and what was just written stays, whatever its step.
+    older = sorted((path for path in older if _saved_step(path) is not None), key=lambda path: _saved_step(path) or 0)
+    for old in older[: max(0, len(older) + 1 - keep)]:
         _delete(old)
 
 
@@ -390,6 +392,12 @@ def _number(variable: str) -> float | None:
     except ValueError:
         return None
     return found if math.isfinite(found) else None
+
+
+def _saved_step(folder: Path) -> int | None:
+    """The step in the name of a checkpoint's folder; None for another folder."""
+    digits = folder.name.removeprefix(_PREFIX)
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= len(str(STEP_MAX)) else None
 
 
 def _delete(folder: Path) -> None:

@@ -138,6 +138,30 @@ def test_a_checkpoint_is_whole_by_the_contract_and_old_ones_go(
     assert [event["step"] for event in read(events)] == [10, 20, 30]
 
 
+def test_the_newest_checkpoint_is_the_highest_step_and_not_text(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOUK_CHECKPOINT_KEEP", "2")
+    root = tmp_path / "checkpoint"
+    for step in (99_999_998, 99_999_999, 100_000_000):
+        with reporting.checkpoint(step) as folder:
+            (folder / "state.pt").write_bytes(b"state")
+    steps = [contract.checkpoint_step(path) for path in contract.complete_checkpoints(root)]
+    assert steps == [99_999_999, 100_000_000]
+
+
+@pytest.mark.parametrize("keep", ["1", "2"])
+def test_a_checkpoint_of_an_earlier_step_is_kept_when_it_is_written(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
+) -> None:
+    monkeypatch.setenv("SOUK_CHECKPOINT_KEEP", keep)
+    for step in (20, 30, 10):
+        with reporting.checkpoint(step) as folder:
+            (folder / "state.pt").write_bytes(b"state")
+    found = [contract.checkpoint_step(path) for path in contract.complete_checkpoints(tmp_path / "checkpoint")]
+    assert found == [10, 30][: int(keep)]
+
+
 def test_a_checkpoint_that_failed_is_none(events: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), reporting.checkpoint(10) as folder:
         (folder / "state.pt").write_bytes(b"half")
