@@ -279,7 +279,8 @@ def requirements_path_mistake(path: str) -> str | None:
 def complete_checkpoints(root: Path) -> list[Path]:
     """Folders of the checkpoints whose manifest was written, oldest first; partial ones are left out."""
     found = [p for p in root.glob(f"{CHECKPOINT_PREFIX}*") if checkpoint_step(p) is not None]
-    return sorted(p for p in found if (p / MANIFEST_NAME).is_file())
+    # By number: as text step-100000000 comes before step-99999999.
+    return sorted((p for p in found if (p / MANIFEST_NAME).is_file()), key=lambda p: (checkpoint_step(p), p.name))
 
 
 def list_files(folder: Path) -> list[FileEntry]:

@@ -45,6 +45,7 @@ from jobs.wire import (
 
 COMPLETE_SECONDS = 900.0  # the local store hashes every byte of large files again before it answers
 ENDPOINT_NOT_FOUND = "endpoint_not_found"  # the code of `jobs.endpoints.errors.EndpointNotFound`
+JOB_NOT_FOUND = "job_not_found"  # the code of `jobs.errors.JobNotFound`
 
 
 class Souk(Payments, Organisation):
@@ -172,8 +173,17 @@ class Souk(Payments, Organisation):
         return JobMetrics.model_validate(answer)
 
     def curve(self, job_id: UUID) -> JobCurve:
-        """What the job's program reported of its training: the whole run, in at most 1,000 points a series."""
-        return JobCurve.model_validate(self.transport.get(f"/jobs/{job_id}/curve"))
+        """What the job's program reported of its training: the whole run, in at most 1,000 points a series.
+
+        An empty one from a marketplace of a version before there were curves.
+        """
+        try:
+            answer = self.transport.get(f"/jobs/{job_id}/curve")
+        except SoukApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND or error.code == JOB_NOT_FOUND:
+                raise
+            return JobCurve(stride=1, series=[], has_more_names=False)
+        return JobCurve.model_validate(answer)
 
     def artifacts(self, job_id: UUID) -> list[ArtifactView]:
         """Checkpoints and outputs of a job, newest first, without addresses."""

@@ -11,7 +11,7 @@ class Curve(models.Model):
     """How a job's curve is kept: how wide its points are, and which series its program named itself."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="curve")
-    attempt = models.PositiveIntegerField()  # the newest that reported
+    attempt = models.PositiveIntegerField()  # the newest that said where it goes on: by a step, or as resumed
     stride = models.PositiveBigIntegerField(default=1)  # steps that a point may hold; a power of two
     point_count = models.PositiveIntegerField(default=0)
     names = models.JSONField(default=list)  # of the program's own series, in the order of their coming

@@ -19,7 +19,7 @@ from runtimes.contract import METRIC_NAME, STEP_DIGITS_MAX, EventKind
 STEP_MAX: Final = 10**STEP_DIGITS_MAX - 1
 VALUE_MAX: Final = 1e30  # the difference and the mean of two such are finite
 DIGITS: Final = 9  # of a stored figure: a float32 comes back whole
-NAMES_READ_MAX: Final = 100  # of one event's own figures; what stands behind them is not looked at
+NAMES_READ_MAX: Final = 100  # of one event's own figures; what comes after them is not looked at
 
 # The series that the marketplace knows, by the field of the event that holds their figures.
 STEP_SERIES: Final = {
@@ -31,6 +31,7 @@ STEP_SERIES: Final = {
     "seconds": "seconds_per_step",
 }
 EVALUATED_SERIES: Final = {"loss": "evaluation_loss"}
+EVALUATED_PREFIX: Final = "evaluation_"  # of an evaluation's own figures, as a step has some of the same names
 KNOWN_SERIES: Final = (*STEP_SERIES.values(), *EVALUATED_SERIES.values())
 _SERIES: Final[dict[str, dict[str, str]]] = {EventKind.STEP: STEP_SERIES, EventKind.EVALUATED: EVALUATED_SERIES}
 
@@ -67,16 +68,20 @@ def read_step(event: Mapping[str, Any]) -> int | None:
 
 
 def read_readings(event: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a `step` or `evaluated` event by their series; its own are under `metrics`."""
+    """The figures of a `step` or `evaluated` event by their series; its own are under `metrics`.
+
+    The own figures of an evaluation are series of their own: `accuracy` is `evaluation_accuracy`.
+    """
     fields = _SERIES.get(str(event.get("event")))
     if fields is None:
         return {}
     found: dict[str, float] = {}
+    prefix = EVALUATED_PREFIX if event["event"] == EventKind.EVALUATED else ""
     given = event.get("metrics")
     own = given if isinstance(given, dict) else {}
     for name in list(own)[:NAMES_READ_MAX]:
         if METRIC_NAME.fullmatch(name) and (value := _finite(own[name])) is not None:
-            found[name] = value
+            found[prefix + name] = value
     for field, name in fields.items():
         if (value := _finite(event.get(field))) is not None:
             found[name] = value

@@ -5,8 +5,9 @@
 
 A point is a row, so an event costs one small row, however long the training is. The steps of a point are one bucket,
 `stride` steps wide, so points never overlap, in whatever order steps come. An attempt that goes on from a checkpoint
-reports steps anew: the points with steps behind it go, and the newest attempt's take their place. The one that lies
-across the checkpoint goes whole, with the steps before it: less than one stride.
+reports steps anew: the points with steps after it go, and the newest attempt's take their place. The one that lies
+across the checkpoint goes whole, with the steps before it: less than one stride. Where the attempt goes on is what its
+first `resumed` or `step` says: an evaluation before it, such as one of the model as it was loaded, deletes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from uuid import UUID
 from jobs.models import Curve, CurvePoint
 from jobs.running.curve_points import (
     KNOWN_SERIES,
-    STEP_MAX,
     Figures,
     Point,
     merge_points,
@@ -49,13 +49,13 @@ def follow_curve(job_id: UUID, attempt: int, events: Sequence[Mapping[str, Any]]
         return
     before = _state(curve)
     if attempt > curve.attempt:
-        curve.attempt = attempt
-        first = readings[0].step - readings[0].is_step if readings else STEP_MAX
-        cut = first if cut is None else min(first, cut)
+        first = next((each.step - 1 for each in readings if each.is_step), None)
+        cuts = [each for each in (first, cut) if each is not None]
+        if cuts:  # until then `curve.attempt` stays the one before: the cut is still to come
+            curve.attempt, cut = attempt, min(cuts)
     if cut is not None and curve.point_count:
-        CurvePoint.objects.filter(curve=curve, last_step__gt=cut).delete()
-        curve.point_count = CurvePoint.objects.filter(curve=curve).count()
-    _add(curve, [(each.step, _keep_names(curve, each.figures)) for each in readings])
+        _cut(curve, cut)
+    _add(curve, attempt, [(each.step, _keep_names(curve, each.figures)) for each in readings])
     if _state(curve) != before:
         curve.save()
 
@@ -68,7 +68,8 @@ def read_curve(job_id: UUID) -> JobCurve:
     found: dict[str, list[CurvePointView]] = {name: [] for name in (*KNOWN_SERIES, *curve.names)}
     for row in CurvePoint.objects.filter(curve=curve).order_by("bucket"):
         for name, (count, mean, lowest, highest, newest) in row.values.items():
-            found[name].append(
+            # Without the curve's row locked a point may come with a name that the row did not have yet.
+            found.setdefault(name, []).append(
                 CurvePointView(
                     attempt=row.attempt,
                     first_step=row.first_step,
@@ -92,9 +93,9 @@ class _Reading:
 
 
 def _read(events: Sequence[Mapping[str, Any]]) -> tuple[list[_Reading], int | None]:
-    """What the events report, in their order; and the step behind which all that was stored is void, if there is one.
+    """What the events report, in their order; and the step after which all that was stored is void, if there is one.
 
-    Each `resumed` voids what came before it, of the steps behind its own.
+    Each `resumed` voids what came before it, of the steps after its own.
     """
     found: list[_Reading] = []
     cut: int | None = None
@@ -113,6 +114,18 @@ def _state(curve: Curve) -> tuple[Any, ...]:
     return curve.attempt, curve.stride, curve.point_count, list(curve.names), curve.has_more_names
 
 
+def _cut(curve: Curve, step: int) -> None:
+    """Delete the points with steps after `step`, and forget the names that only they had."""
+    CurvePoint.objects.filter(curve=curve, last_step__gt=step).delete()
+    left = list(CurvePoint.objects.filter(curve=curve).values_list("values", flat=True))
+    curve.point_count = len(left)
+    if not left:
+        curve.stride, curve.names, curve.has_more_names = 1, [], False
+        return
+    used = {name for values in left for name in values}
+    curve.names = [name for name in curve.names if name in used]
+
+
 def _keep_names(curve: Curve, readings: Mapping[str, float]) -> dict[str, float]:
     """The readings whose series the curve has, or still takes."""
     kept = {}
@@ -126,11 +139,11 @@ def _keep_names(curve: Curve, readings: Mapping[str, float]) -> dict[str, float]
     return kept
 
 
-def _add(curve: Curve, readings: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+def _add(curve: Curve, attempt: int, readings: Sequence[tuple[int, Mapping[str, float]]]) -> None:
     new: dict[int, Point] = {}
     for step, found in readings:
         if found:
-            _put(new, step // curve.stride, single_point(curve.attempt, step, found))
+            _put(new, step // curve.stride, single_point(attempt, step, found))
     if not new:
         return
     points = _read_points(curve, list(new) if len(new) <= BUCKETS_ASKED_MAX else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,9 +19,13 @@ BLOCKS_ASCII: Final = "_.:-=+*#"  # for a terminal that knows no others
 DRAWN_CHARACTERS_MIN: Final = 8
 DRAWN_CHARACTERS_MAX: Final = 48
 COLUMNS: Final = ("series", "", "newest", "best", "at step")
-# Which figure of a series is the best one, by how its name ends; of others neither is.
-LOWEST_IS_BEST: Final = ("loss", "seconds_per_step", "perplexity", "error", "wer", "mae", "mse")
-HIGHEST_IS_BEST: Final = ("tokens_per_second", "mfu", "accuracy", "acc", "f1", "bleu", "reward", "score", "auc")
+# Which figure of a series is the best one, by the last part of its name; of others neither is.
+LOWEST_IS_BEST: Final = frozenset({"loss", "perplexity", "error", "wer", "mae", "mse"})
+HIGHEST_IS_BEST: Final = frozenset({"mfu", "accuracy", "acc", "f1", "bleu", "reward", "score", "auc"})
+# Series of a training that are named by what they are counted in.
+LOWEST_NAMES: Final = frozenset({"seconds_per_step"})
+HIGHEST_NAMES: Final = frozenset({"tokens_per_second"})
+_SEPARATORS: Final = re.compile(r"[_/.-]")
 
 
 def curve_view(curve: JobCurve, console: Console) -> RenderableType:
@@ -67,10 +72,11 @@ def _resample(points: Sequence[CurvePointView], width: int) -> list[float | None
 def _facts(name: str, points: Sequence[CurvePointView]) -> tuple[str, str, str]:
     """The newest figure, the best one, and the steps at which that was."""
     newest = _figure(points[-1].newest)
-    if name.lower().endswith(LOWEST_IS_BEST):
+    last = _SEPARATORS.split(name.lower())[-1]
+    if last in LOWEST_IS_BEST or name in LOWEST_NAMES:
         best = min(points, key=lambda point: point.lowest)
         return newest, _figure(best.lowest), _steps(best)
-    if name.lower().endswith(HIGHEST_IS_BEST):
+    if last in HIGHEST_IS_BEST or name in HIGHEST_NAMES:
         best = max(points, key=lambda point: point.highest)
         return newest, _figure(best.highest), _steps(best)
     return newest, "-", "-"

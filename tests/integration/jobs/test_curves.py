@@ -100,7 +100,7 @@ def test_steps_out_of_order_find_their_places(lease: Lease):
     assert steps(lease) == [1, 3, 4, 5]
 
 
-def test_a_resumed_attempt_replaces_the_steps_behind_its_checkpoint(lease: Lease):
+def test_a_resumed_attempt_replaces_the_steps_after_its_checkpoint(lease: Lease):
     job = lease.attempt.job_id
     follow_curve(job, 1, [step(number, 1.0) for number in range(1, 51)])
     follow_curve(job, 2, [{"event": "resumed", "step": 40}])
@@ -125,6 +125,46 @@ def test_an_evaluation_before_the_first_step_leaves_the_step_before_it(lease: Le
     follow_curve(job, 2, [{"event": "evaluated", "step": 5, "loss": 2.0}, step(6, 3.0)])
     assert steps(lease) == [1, 2, 3, 4, 5, 6]
     assert steps(lease, "evaluation_loss") == [5]
+
+
+@pytest.mark.parametrize("baseline", [0, 5, 500])
+@pytest.mark.parametrize("after", [{"event": "resumed", "step": 40}, {"event": "step", "step": 41, "loss": 9.0}])
+def test_an_evaluation_before_the_resume_deletes_no_curve(lease: Lease, baseline: int, after: dict[str, Any]):
+    job = lease.attempt.job_id
+    follow_curve(job, 1, [step(number) for number in range(1, 51)])
+    follow_curve(job, 2, [{"event": "started"}, {"event": "evaluated", "step": baseline, "loss": 2.0}])
+    assert steps(lease) == list(range(1, 51))
+    follow_curve(job, 2, [after])
+    follow_curve(job, 2, [step(41, 9.0)])
+    follow_curve(job, 1, [step(50)])  # late, of the attempt that was lost
+    assert steps(lease) == list(range(1, 42))
+    assert steps(lease, "evaluation_loss") == [baseline] * (baseline < 40)
+
+
+def test_an_attempt_that_begins_anew_has_all_names_and_narrow_points_again(lease: Lease):
+    job = lease.attempt.job_id
+    own = {f"old_{number}": 1.0 for number in range(OWN_NAMES_MAX + 5)}
+    follow_curve(job, 1, [step(number, metrics=own) for number in range(1, 2_001)])
+    assert Curve.objects.get().stride > 1
+    follow_curve(job, 2, [{"event": "evaluated", "step": 9_999, "loss": 1.0}])
+    follow_curve(job, 2, [step(number, metrics={"new": 2.0}) for number in range(1, 4)])
+    curve = read_curve(job)
+    assert (curve.stride, curve.has_more_names, Curve.objects.get().names) == (1, False, ["new"])
+    assert steps(lease, "new") == [1, 2, 3]
+
+
+def test_after_a_resume_names_that_no_point_has_give_their_places_free(lease: Lease):
+    job = lease.attempt.job_id
+    follow_curve(job, 1, [step(1, metrics={"first": 1.0})])
+    follow_curve(job, 1, [step(2, metrics={f"late_{number}": 1.0 for number in range(OWN_NAMES_MAX - 1)})])
+    follow_curve(job, 2, [{"event": "resumed", "step": 1}, step(2, metrics={"new": 2.0})])
+    assert Curve.objects.get().names == ["first", "new"]
+
+
+def test_a_point_whose_name_the_curve_does_not_have_yet_is_read(lease: Lease):
+    follow_curve(lease.attempt.job_id, 1, [step(1, metrics={"own": 1.0})])
+    Curve.objects.update(names=[])  # as a reader sees it that read the curve before, and its points after
+    assert steps(lease, "own") == [1]
 
 
 def test_a_program_that_resumes_within_an_attempt_replaces_steps_too(lease: Lease):

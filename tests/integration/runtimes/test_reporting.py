@@ -15,8 +15,21 @@ import pytest
 from jobs.running.curve_points import read_readings
 
 REPOSITORY = Path(__file__).parents[3]
+SLOW_EVALUATION = """
+import time
+import hf_reporting
+
+class Slow(hf_reporting.Counting):
+    def __getitem__(self, index):
+        time.sleep(0.05 * (self.size == 64))
+        return super().__getitem__(index)
+
+hf_reporting.Counting = Slow
+hf_reporting.main()
+"""
 LIGHTNING = """
 import sys
+import time
 import torch
 import souk_report as souk
 pl = souk.importlib.import_module(sys.argv[1])
@@ -30,9 +43,13 @@ class Line(pl.LightningModule):
     def training_step(self, batch, index):
         loss = (self.layer(batch) - 2 * batch).square().mean()
         self.log("accuracy", 1 / (1 + loss))
+        self.log("train_loss", loss + 100, on_step=False, on_epoch=True)
+        self.log("whole", loss, on_step=False, on_epoch=True)
+        self.log("constant", 7.0)
         return loss
 
     def validation_step(self, batch, index):
+        time.sleep(0.15)
         self.log("val_loss", (self.layer(batch) - 2 * batch).square().mean())
 
     def configure_optimizers(self):
@@ -78,13 +95,17 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_hugging_face_trainer_reports_its_losses(folder: Path) -> None:
     shutil.copy(REPOSITORY / "examples" / "hf_reporting.py", folder / "input")
-    events = run(folder, ["input/hf_reporting.py", "--steps", "40"])
+    (folder / "input" / "slow.py").write_text(SLOW_EVALUATION)
+    events = run(folder, ["input/slow.py", "--steps", "40"])
     assert (events[0]["event"], events[0]["steps_total"]) == ("started", 40)
     steps = [event for event in events if event["event"] == "step"]
     assert [event["step"] for event in steps] == list(range(5, 41, 5))
     readings = [read_readings(event) for event in steps]
     assert all(each.keys() >= {"loss", "learning_rate", "gradient_norm", "seconds_per_step"} for each in readings)
     assert readings[-1]["loss"] < readings[0]["loss"]
+    assert readings[4]["seconds_per_step"] < 0.4, (
+        "an evaluation is no step's time: it sleeps 0.64 of each of five steps"
+    )
     evaluations = [event for event in events if event["event"] == "evaluated"]
     assert [event["step"] for event in evaluations] == [20, 40]
     assert 0 < read_readings(evaluations[1])["evaluation_loss"] < read_readings(evaluations[0])["evaluation_loss"]
@@ -102,10 +123,16 @@ def test_a_lightning_trainer_reports_its_losses(folder: Path) -> None:
     events = run(folder, ["input/line.py", name])
     assert (events[0]["event"], events[0]["steps_total"]) == ("started", 30)
     steps = [event for event in events if event["event"] == "step"]
-    assert [event["step"] for event in steps] == [5, 10, 15, 20, 25, 30], "a step is one of the optimizer"
+    assert [event["step"] for event in steps] == [5, 10, 15, 20, 25, 30, 30], "a step is one of the optimizer"
     readings = [read_readings(event) for event in steps]
-    assert all(each.keys() == {"loss", "learning_rate", "seconds_per_step", "accuracy"} for each in readings)
+    every_step = {"loss", "learning_rate", "seconds_per_step", "accuracy", "constant"}
+    of_epochs = [event["step"] for event, each in zip(steps, readings, strict=True) if "whole" in each]
+    assert of_epochs == [15, 25, 30], "once after the epoch, and the last one's at the end"
+    readings = [each for each in readings if "loss" in each]
+    assert all(each.keys() - {"whole"} == every_step for each in readings)
     assert readings[-1]["loss"] < readings[0]["loss"]
+    # The 20 batches of an evaluation sleep for 3 seconds: 0.6 of each of the five steps after it.
+    assert all(each["seconds_per_step"] < 0.4 for each in readings[2::2]), "an evaluation is no step's time"
     for each in readings:
         assert each["loss"] == pytest.approx(1 / each["accuracy"] - 1, rel=1e-2), "the whole loss of the batch"
     evaluations = [(event["step"], event["loss"]) for event in events if event["event"] == "evaluated"]

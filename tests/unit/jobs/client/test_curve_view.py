@@ -81,6 +81,18 @@ def test_the_best_is_the_lowest_loss_and_the_highest_accuracy_at_its_step() -> N
     assert (accuracy[0], accuracy[-3:]) == ("accuracy", ["0.25", "0.5", "1"])
 
 
+@pytest.mark.parametrize("name", ["laser", "gloss", "underscore", "loss_scale", "my_tokens_per_second"])
+def test_a_name_that_only_ends_like_a_word_has_no_best(name: str) -> None:
+    assert shown(curve(**{name: [point(1, 2.0), point(5, 1.0)]})).splitlines()[1].split()[-2:] == ["-", "-"]
+
+
+@pytest.mark.parametrize(
+    "name", ["loss", "eval/loss", "x.loss", "b-loss", "val_Loss", "word_error", "seconds_per_step"]
+)
+def test_the_last_part_of_a_name_says_that_the_lowest_is_best(name: str) -> None:
+    assert shown(curve(**{name: [point(1, 2.0), point(5, 1.0)]})).splitlines()[1].split()[-2:] == ["1", "5"]
+
+
 def test_a_curve_says_where_attempts_went_on_and_what_is_left_out() -> None:
     found = curve(loss=[point(1, 2.0), point(40, 1.0), point(41, 1.0, attempt=3)], has_more_names=True)
     text = shown(found)

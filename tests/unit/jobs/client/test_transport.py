@@ -12,7 +12,7 @@ from jobs.client.errors import NotSignedIn, ServerUnreachable, SoukApiError
 from jobs.client.sdk import Souk
 from jobs.client.transport import ATTEMPTS_MAX
 from tests.unit.jobs.client.fake_answers import a_job
-from tests.unit.jobs.client.fake_http import Fault
+from tests.unit.jobs.client.fake_http import Fault, Refusal
 from tests.unit.jobs.client.fake_server import KEY, FakeMarketplace
 
 
@@ -75,6 +75,19 @@ def test_each_post_has_its_own_idempotency_key(souk: Souk, market: FakeMarketpla
 def test_key_that_the_server_does_not_take_is_not_signed_in(market: FakeMarketplace) -> None:
     with Souk(market.url, "souk_wrong") as souk, pytest.raises(NotSignedIn):
         souk.balance()
+
+
+def test_a_server_without_curves_has_an_empty_one(souk: Souk, market: FakeMarketplace) -> None:
+    assert souk.curve(market.job_id).series == []
+
+
+def test_the_curve_of_no_job_is_an_error(souk: Souk, market: FakeMarketplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise Refusal(404, "job_not_found", "There is no such job.")
+
+    monkeypatch.setattr(market, "answer", refuse)
+    with pytest.raises(SoukApiError, match="no such job"):
+        souk.curve(market.job_id)
 
 
 def test_redirect_is_not_followed(souk: Souk, market: FakeMarketplace) -> None:

@@ -35,6 +35,12 @@ def test_the_loss_of_an_evaluation_is_a_series_of_its_own():
     assert read_readings({"event": "evaluated", "step": 1, "loss": 2}) == {"evaluation_loss": 2.0}
 
 
+def test_a_figure_of_an_evaluation_is_not_the_trainings_of_that_name():
+    figures = {"accuracy": 0.5, "a" * 40: 1, "a" * 41: 1}
+    found = read_readings({"event": "evaluated", "step": 1, "loss": 2, "metrics": figures})
+    assert found == {"evaluation_loss": 2.0, "evaluation_accuracy": 0.5, "evaluation_" + "a" * 40: 1.0}
+
+
 @pytest.mark.parametrize("kind", ["started", "sampled", "resumed", None, 7, ["step"], {"step": 1}])
 def test_other_events_have_no_figures(kind: object):
     assert read_readings({"event": kind, "step": 1, "loss": 1.0, "metrics": {"a": 1}}) == {}
