@@ -310,17 +310,19 @@ def solvency(f: Figures) -> list[tuple[str, str, str]]:
 def train(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     speeds = ", ".join(f"{name} {speed:,}" for name, speed in f["tokens_per_second"].items())
-    (low, high), (slowest, fastest) = f["range"], f["range_of_shares"]
+    low, high = f["range"]
     ratio = f["fastest_of_ours_over_fastest_of_others"]
     return [
         (f"tokens/s of a training on processors, 6 million parameters, {f['ranks']} ranks", speeds, "-"),
         ("the same: the fastest of ours over the fastest other", f"{ratio} (rounds {low} to {high})", "1.0"),
-        (
-            "the same, one rank at about half speed: measured shares over equal ones",
-            f"{f['measured_over_equal_shares']} (rounds {slowest} to {fastest})",
-            "1.4",
-        ),
     ]
+
+
+def train_shares(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    low, high = f["range"]
+    what = "tokens/s of the same with one rank at about half speed: shares by measured speed over equal ones"
+    return [(what, f"{f['measured_over_equal']} (rounds {low} to {high})", "1.4")]
 
 
 def tokenising(f: Figures) -> list[tuple[str, str, str]]:
@@ -354,6 +356,7 @@ ROWS: Rows = {
     "gpu_checks": gpu_checks,
     "gpu": gpu,
     "train": train,
+    "train_shares": train_shares,
     "tokenising": tokenising,
     "lending": lending,
     "isolation": isolation,

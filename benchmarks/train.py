@@ -4,10 +4,8 @@ Six million parameters (Llama's architecture), 16 sequences of 256 tokens a step
 thread a rank. Each case runs under torchrun in processes of its own, in turns; the figure is the median of the rounds'
 ratios. DeepSpeed where it is installed.
 
-Then the same with ranks of unlike speeds: each has a processor of its own, and on the second one's another program
-computes, too. Shares by measured speed beside equal ones.
-
     python -m benchmarks.train [--rounds 3] [--write]
+    python -m benchmarks.train --uneven [--write]     # one rank at about half speed: measured shares beside equal ones
     python -m benchmarks.train --memory [--write]     # peak memory beside what `souk plan` says; three minutes
 """
 
@@ -48,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--uneven", action="store_true")
     parser.add_argument("--memory", action="store_true")
     arguments, _ = parser.parse_known_args()
     if arguments.memory:
@@ -60,7 +59,10 @@ def main() -> None:
         if os.environ["RANK"] == "0":
             print(json.dumps(figures), flush=True)
         os._exit(0)  # a thread of gloo may abort an interpreter that shuts down
-    names = [*OURS, *UNEVEN, *(name for name in OTHERS if name != "DeepSpeed" or importlib.util.find_spec("deepspeed"))]
+    if arguments.uneven:
+        compare_shares(arguments.rounds)
+        return
+    names = [*OURS, *(name for name in OTHERS if name != "DeepSpeed" or importlib.util.find_spec("deepspeed"))]
     speeds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(arguments.rounds):
         for name in names:
@@ -69,8 +71,6 @@ def main() -> None:
     fastest = [max(each) for each in zip(*(speeds[name] for name in names if name in OTHERS), strict=True)]
     ours = [max(each) for each in zip(*(speeds[name] for name in OURS), strict=True)]
     ratios = [mine / theirs for mine, theirs in zip(ours, fastest, strict=True)]
-    even, measured = (speeds[name] for name in UNEVEN)
-    gains = [fast / slow for fast, slow in zip(measured, even, strict=True)]
     publish(
         "train",
         {
@@ -79,8 +79,26 @@ def main() -> None:
             "tokens_per_second": {name: round(statistics.median(each)) for name, each in speeds.items()},
             "fastest_of_ours_over_fastest_of_others": round(statistics.median(ratios), 3),
             "range": [round(min(ratios), 3), round(max(ratios), 3)],
-            "measured_over_equal_shares": round(statistics.median(gains), 3),
-            "range_of_shares": [round(min(gains), 3), round(max(gains), 3)],
+        },
+    )
+
+
+def compare_shares(rounds: int) -> None:
+    """Each rank has a processor of its own, and on the second one's another program computes, too."""
+    speeds: dict[str, list[float]] = {name: [] for name in UNEVEN}
+    for _ in range(rounds):
+        for name, found in speeds.items():
+            found.append(run_case(name))
+            print(name, found[-1], file=sys.stderr, flush=True)
+    even, measured = speeds.values()
+    gains = [fast / slow for fast, slow in zip(measured, even, strict=True)]
+    publish(
+        "train_shares",
+        {
+            "rounds": rounds,
+            "tokens_per_second": {name: round(statistics.median(each)) for name, each in speeds.items()},
+            "measured_over_equal": round(statistics.median(gains), 3),
+            "range": [round(min(gains), 3), round(max(gains), 3)],
         },
     )
 
