@@ -6,14 +6,17 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from provider_agent.protocol import AttemptState, Program, Reason
+from provider_agent.protocol import ATTEMPT_ENDS, AttemptState, Program, Reason
 from tests.contracts.executors.engine import IMAGE
 from tests.contracts.executors.providers import bob_over
+from tests.fakes.wheels import make_wheel
 from tests.integration.provider_agent.conftest import Bob, eventually
 
+SETUP_SECONDS_MAX = 120.0
 CODE = (
     "import os, time\n"
     "print('up', os.environ['SOUK_WORK_DIR'], flush=True)\n"
@@ -50,6 +53,31 @@ def test_container_job_survives_the_agent_and_ships_its_output(bob: Bob) -> None
     )
     bob.server.forget_lease(lease)
     eventually(lambda: not bob.folder.lease(lease.assignment.lease_id).exists(), "the forgetting")
+
+
+@pytest.mark.docker
+def test_requirements_and_setup_come_before_the_command_in_its_container(bob: Bob) -> None:
+    name, wheel = make_wheel("souk_toy", "1.0", "WORD = 'toy'\n")
+    input_id = uuid4()
+    bob.server.downloads[input_id] = {"requirements.txt": b"souk_toy==1.0\n", f"wheels/{name}": wheel}
+    code = "import souk_toy, sys; print(souk_toy.WORD, open('made').read().strip(), sys.prefix)"
+    setup = ["python -c 'import souk_toy; print(souk_toy.WORD)' > made"]
+    program = Program(image=IMAGE, command=["python", "-c", code], setup=setup, requirements="requirements.txt")
+    lease = bob.server.give(bob.assignment(program=program, input_artifact_id=input_id))
+    eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end", seconds=SETUP_SECONDS_MAX)
+    assert lease.report is not None and lease.report.reason is Reason.COMPLETED, lease.logs
+    eventually(lambda: b"\ntoy toy /souk/.environment\n" in lease.logs, "what the command printed")
+
+
+@pytest.mark.docker
+def test_a_stop_during_setup_starts_no_command_in_its_container(bob: Bob) -> None:
+    program = Program(image=IMAGE, command=["echo", "never started"], setup=["echo ready; sleep 600"])
+    lease = bob.server.give(bob.assignment(program=program, stop_grace_seconds=60))
+    eventually(lambda: b"\nready" in lease.logs, "the setup", seconds=SETUP_SECONDS_MAX)
+    bob.server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
+    eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end", seconds=SETUP_SECONDS_MAX)
+    assert lease.report is not None and lease.report.reason is Reason.CANCELLED_BY_CUSTOMER
+    assert b"never started" not in lease.logs
 
 
 @pytest.mark.docker
