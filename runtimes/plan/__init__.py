@@ -6,6 +6,5 @@ families.py     a config.json to a shape: one function a family of models; other
 activations.py  bytes that one block keeps for its backward pass, a token
 memory.py       the peak memory of a rank, by part
 devices.py      memory of GPUs by their data sheets
-speed.py        the time of a step, from what devices and links were measured to do
 advice.py       whether a training fits into a device, and the nearest settings that do
 """

@@ -15,7 +15,6 @@ from runtimes.plan.advice import advise, floor_bytes
 from runtimes.plan.families import read_shape
 from runtimes.plan.memory import Memory, Place, reckon_memory
 from runtimes.plan.shapes import ModelMistake
-from runtimes.plan.speed import Speeds, step_time
 from runtimes.train.config import TrainConfig, parse_config
 
 GIB = 1 << 30
@@ -129,21 +128,3 @@ def test_the_floor_lies_below_every_kind_of_device() -> None:
 def test_a_place_that_cannot_be_is_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ModelMistake):
         Place(**bad)
-
-
-def test_a_step_takes_what_the_h200_took() -> None:
-    # Its matrix product reaches some 700 TFLOP/s; 32,768 tokens a step at 47,258 tokens/s were measured.
-    speeds = Speeds(flops=7.1e14, memory_bytes=4e12)
-    found = step_time(read_shape(SHAPES["1b"]), config_of("1b"), H200, speeds)
-    assert found.seconds == pytest.approx(32_768 / 47_258, rel=0.1)
-
-
-def test_a_slow_link_bounds_what_is_shared_over_it() -> None:
-    shape, place = read_shape(SHAPES["1b"]), Place(2, nodes=2)
-    slow = Speeds(flops=7e14, link_bytes=1e11, node_link_bytes=1e8)
-    configs = {name: config_of("1b", strategy=name, micro_batch_size=2) for name in ("fsdp2", "ddp")}
-    by_strategy = {name: step_time(shape, config, place, slow) for name, config in configs.items()}
-    assert by_strategy["fsdp2"].seconds == by_strategy["fsdp2"].exchanging + by_strategy["fsdp2"].updating
-    assert by_strategy["ddp"].exchanging < by_strategy["fsdp2"].exchanging
-    with pytest.raises(ValueError, match="above 0"):
-        step_time(shape, config_of("1b"), place, Speeds(flops=0))
