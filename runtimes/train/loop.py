@@ -110,7 +110,7 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     scale = strategy.scale_loss(ranks, targets)
     total = torch.zeros((), device=ranks.device)
     sequences = training.text.corpus.train_sequences(mine)
-    clock = training.clock if training.shares.is_measured(training.step) else None
+    clock = training.clock if training.shares.is_measured(training.step - training.started_at) else None
     computed = 0
     with clock.running() if clock else nullcontext():
         for number, batch in enumerate(micro_batches(sequences, passes=passes, device=ranks.device), 1):

@@ -39,7 +39,6 @@ class Shares:
         self._ranks, self._events = ranks, events
         self._is_measured = measured and ranks.world_size > 1
         self._speeds: list[float] = []  # of each rank, sequences a second of its blocks
-        self._starts_at = -1
 
     @property
     def mine(self) -> slice:
@@ -53,11 +52,9 @@ class Shares:
         """
         return -(-max(self.counts) // min(micro_batch_size or self._most_at_once, self._most_at_once))
 
-    def is_measured(self, step: int) -> bool:
-        """Whether the step that begins is measured; `step`: those that are finished."""
-        if self._starts_at < 0:
-            self._starts_at = step + WARM_STEPS
-        return self._is_measured and step >= self._starts_at and (step - self._starts_at) % MEASURED_EVERY == 0
+    def is_measured(self, done: int) -> bool:
+        """Whether the step that begins is measured; `done`: the steps that this start has finished."""
+        return self._is_measured and done >= WARM_STEPS and (done - WARM_STEPS) % MEASURED_EVERY == 0
 
     def adapt(self, step: int, seconds: float, sequences: int) -> None:
         """After a measured step: what this rank's blocks took for how many sequences. All ranks call it."""
