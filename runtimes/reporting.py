@@ -404,21 +404,21 @@ class _Pacing:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._next: dict[str, float] = {}  # when one of a kind may be written again
-        self._waiting: dict[str, dict[str, Any]] = {}  # the newest of each kind that was not written
+        self._next: dict[str, float] = {}  # when one of a name may be written again
+        self._waiting: dict[str, dict[str, Any]] = {}  # the newest of each name that was not written
 
-    def write(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write an event of this kind, or keep it as the newest that waits."""
+    def write(self, event: str, fields: dict[str, Any]) -> None:
+        """Write an event of this name, or keep it as the newest that waits."""
         with self._lock:
             now = time.monotonic()
-            self._waiting.pop(kind, None)
-            if now < self._next.get(kind, now):
-                self._waiting[kind] = fields
+            self._waiting.pop(event, None)
+            if now < self._next.get(event, now):
+                self._waiting[event] = fields
                 return
-            if kind == "evaluated":  # after the step that it is of
+            if event == "evaluated":  # after the step that it is of
                 self._write_waiting()
-            _write(kind, **fields)
-            self._next[kind] = now + _seconds_between(_written[0])
+            _write(event, **fields)
+            self._next[event] = now + _seconds_between(_written[0])
 
     def flush(self) -> None:
         """Write what waits."""
@@ -426,9 +426,9 @@ class _Pacing:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
-        for kind in ("step", "evaluated"):
-            if kind in self._waiting:
-                _write(kind, **self._waiting.pop(kind))
+        for event in ("step", "evaluated"):
+            if event in self._waiting:
+                _write(event, **self._waiting.pop(event))
 
 
 def _seconds_between(written: int) -> float:
@@ -446,7 +446,7 @@ _has_warned = [False]
 atexit.register(flush)
 
 
-def _write(kind: str, /, **fields: Any) -> None:
+def _write(name: str, /, **fields: Any) -> None:
     """Append one event in one write, so that a reader never sees half of it. A full disk ends no training.
 
     What would carry the events over what is kept of an attempt is left out.
@@ -454,7 +454,7 @@ def _write(kind: str, /, **fields: Any) -> None:
     path = os.environ.get("SOUK_EVENTS", "")
     if not path or int(_number("RANK") or 0) or int(_number("SOUK_NODE_RANK") or 0):
         return
-    event = {"event": kind, "at": round(time.time(), 3), **fields}
+    event = {"event": name, "at": round(time.time(), 3), **fields}
     line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode() + b"\n"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

@@ -54,7 +54,7 @@ class JobCurveView(APIView):
     def get(self, request: Request, job_id: UUID) -> Response:
         """Of the whole run, in at most 1,000 points a series: the program's own words, by which nothing is billed.
 
-        Where an attempt went on from a checkpoint, the points behind it are the newer attempt's.
+        Where an attempt went on from a checkpoint, the points of later steps are the newer attempt's.
         """
         return answer(read_curve(find_job(request, job_id).pk))
 
