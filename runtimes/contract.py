@@ -41,8 +41,8 @@ TOKENIZER_SETTINGS_FILE = "tokenizer_config.json"
 TRAINER_BYTES_MAX = 1024 * 1024
 TOKENIZER_BYTES_MAX = 256 * 1024 * 1024  # of a million tokens it has half of that
 METADATA_BYTES_MAX = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
-# What a checkpoint's cursor means depends on the first three; which tensors it has, and what they do, on the last.
-PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora")
+# What a checkpoint's cursor means depends on the first three; which tensors it has, and what they do, on the others.
+PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora", "ema", "early_stop")
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
 # Of `preparing` events: when they are written, and what is believed of them; see `read_preparing`.
@@ -127,7 +127,8 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"
     SAMPLED = "sampled"  # step, prompt, text
     SAMPLES = "samples"  # step, ids: which sequences that step trained on (where the configuration asks)
-    EXPORTED = "exported"  # path, files
+    STOPPED_EARLY = "stopped_early"  # step, steps_total (that were asked for), best_step, best_loss
+    EXPORTED = "exported"  # path, files; best_step: whose weights they are, where that was asked for
     FINISHED = "finished"  # step, loss, tokens
     FAILED = "failed"  # message, exit_code
     LOADING = "loading"  # of a serving runtime: stage, bytes, bytes_total

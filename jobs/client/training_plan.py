@@ -25,7 +25,7 @@ from runtimes.plan.shapes import ModelMistake, ModelShape, flops_per_token
 
 MIB: Final = 1 << 20
 MODEL_CONFIG: Final = "config.json"
-PARTS: Final = ("weights", "moments", "gradients", "gathered", "activations", "working", "allocator")
+PARTS: Final = ("weights", "moments", "copies", "gradients", "gathered", "activations", "working", "allocator")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The peak memory of one rank while it trains, by part: what the runtime's own step holds at its fullest moment.
 
-    resident    weights, moments and, with DDP, gradients: as long as the training
+    resident    weights, moments, copies of weights and, with DDP, gradients: as long as the training
     forward     + everything kept of all blocks, and the logits of some tokens: the loss
     backward    + everything kept of all blocks, and the gradients that one block works with
     end         + all gradients, when nothing is kept any more
@@ -48,6 +48,7 @@ class Memory:
 
     weights: int
     moments: int
+    copies: int  # their average, and the best ones: as long as the training
     gradients: int
     gathered: int  # parameters of other ranks, for as long as they compute
     activations: int
@@ -61,6 +62,7 @@ class Memory:
         return (
             self.weights
             + self.moments
+            + self.copies
             + self.gradients
             + self.gathered
             + self.activations
@@ -119,6 +121,8 @@ class _Step:
         base = shape.parameters * (self.size if lora else SINGLE)
         self.weights = (base + (SINGLE * self.trained if lora else 0)) // self.shards
         self.moments = MOMENTS * SINGLE * self.trained // self.shards
+        has_best = config.early_stop is not None and config.early_stop.export_best
+        self.copies = ((config.ema is not None) + has_best) * SINGLE * self.trained // self.shards
         # 2. What a token keeps.
         numbers = len(shape.adapted(lora.targets)) * lora.rank if lora else 0
         is_autocast = self.is_ddp and self.size < SINGLE
@@ -184,7 +188,7 @@ class _Step:
 
     def _memory(self, moment: str, *, working: int, **parts: int) -> Memory:
         left = int(ALLOCATOR_SHARE * working) if self.place.is_gpu else 0
-        held: dict[str, int] = {"weights": self.weights, "moments": self.moments}
+        held: dict[str, int] = {"weights": self.weights, "moments": self.moments, "copies": self.copies}
         return Memory(**held, **parts, working=working, allocator=left, moment=moment)
 
     def _earlier_gradients(self) -> int:

@@ -21,6 +21,7 @@ training.py     what the steps share
 optimizer.py    AdamW and its schedule
 evaluate.py     micro-batches, and the loss on held-out data
 sample.py       sampled text
+callbacks/      what goes on beside the steps: early stop, averages of the weights, traces
 checkpoint.py   writing, finding and pruning checkpoints
 checkpoint_reader.py  reading them as data: what strangers saved never runs
 archives.py     what torch's archives and pickles may ask for, whoever wrote them

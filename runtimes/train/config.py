@@ -24,6 +24,14 @@ compile             compile each decoder block (torch.compile): faster steps on 
 lora                null: train every weight. A mapping, which may be empty: train adapters beside the model's weights.
                     Its keys: `rank` of the adapters; `alpha`, they count alpha / rank times; `dropout` of what they are
                     given; `targets`, the linear modules that have one: `all-linear`, or names or ends of names
+ema                 null, or the decay of an average of the weights over the steps, such as 0.999. The average is
+                    evaluated, sampled from and exported
+early_stop          null, or a mapping, which may be empty: end where the evaluation loss falls no more. Its keys:
+                    `patience`, so many evaluations in a row without a better one; `min_delta`, a loss is better where
+                    it is lower by more than this; `export_best`, export the weights of the best evaluation
+deterministic       compute by algorithms alone that give the same bits each time; slower on a GPU
+profile             null, or a mapping, which may be empty: a trace of each rank. Its keys: `first_step`, the first step
+                    that is traced, counted from where an attempt begins; `steps`, how many
 seed                of the initial weights, the order of the data and the sampling
 steps | tokens      how much to train: one of the two; filled from the job's `work`
 evaluate_every      steps between evaluations (also at step 0 and at the end); 0: only those two
@@ -43,7 +51,9 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, one_of, read_json
+from runtimes.checking import number as _number
 from runtimes.contract import shipped_models
+from runtimes.train.callbacks.settings import EarlyStop, Profile, check_early_stop, check_profile
 from runtimes.train.errors import BadConfig
 from runtimes.train.strategies.registry import DEFAULT_STRATEGY, check_strategy
 
@@ -65,6 +75,7 @@ RANK_MAX = 1024
 ALPHA_MAX = 65536
 TARGETS_MAX = 256
 TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")  # a module's name, or its end
+EMA_MAX = 0.999999
 DTYPES = ("auto", "float32", "bfloat16")
 SHARES = ("even", "measured")
 CHECKPOINTINGS = ("none", "selective", "full")
@@ -105,6 +116,10 @@ class TrainConfig:
     activation_checkpointing: str = "none"
     compile: bool = False
     lora: Lora | None = None
+    ema: float | None = None
+    early_stop: EarlyStop | None = None
+    deterministic: bool = False
+    profile: Profile | None = None
     seed: int = 0
     steps: int | None = None
     tokens: int | None = None
@@ -182,24 +197,14 @@ def _conflicts(values: dict[str, Any], raw: dict[str, Any]) -> list[str]:
     batch = values.get("global_batch_size", TrainConfig.global_batch_size)
     if values.get("log_samples") and batch > LOGGED_BATCH_SIZE_MAX:
         mistakes.append(f"log_samples needs a global_batch_size of at most {LOGGED_BATCH_SIZE_MAX}, got {batch}")
+    if values.get("early_stop") is not None and values.get("evaluate_every") == 0:
+        mistakes.append("early_stop needs evaluations: take an evaluate_every of 1 or more")
+    if values.get("deterministic") and values.get("shares") == "measured":
+        mistakes.append("deterministic needs shares: even, as measured ones are others each time")
     model = values.get("model", TrainConfig.model)
     if values.get("lora") is not None and model in shipped_models():
         mistakes.append(f"lora needs a model with weights, {model} is shipped without: take a folder or a hub id")
     return mistakes
-
-
-def _number(low: float, high: float, *, above: bool = False) -> Callable[[Any], float]:
-    """`above`: the low bound itself is refused."""
-
-    def check(value: Any) -> float:
-        good = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
-        if not good or not low <= value <= high or (above and value == low):
-            raise ValueError(
-                f"must be a number {'above' if above else 'from'} {low:g} {'and at most' if above else 'to'} {high:g}"
-            )
-        return float(value)
-
-    return check
 
 
 def _optional(check: Check) -> Check:
@@ -275,6 +280,10 @@ CHECKS: dict[str, Check] = {
     "activation_checkpointing": one_of(*CHECKPOINTINGS),
     "compile": boolean,
     "lora": _optional(_lora),
+    "ema": _optional(_number(0, EMA_MAX, above=True)),
+    "early_stop": check_early_stop,
+    "deterministic": boolean,
+    "profile": check_profile,
     "seed": integer(0, 2**63 - 1),
     "steps": integer(1, STEPS_MAX, optional=True),
     "tokens": integer(1, TOKENS_MAX, optional=True),

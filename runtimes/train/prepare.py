@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 from runtimes.contract import PINNED_SETTINGS, TOKENIZER_FILE, EventKind, EventWriter
 from runtimes.train.adapters import add_adapters
 from runtimes.train.blocks import prepare_blocks, prepare_compiler
+from runtimes.train.callbacks.copies import Copies
+from runtimes.train.callbacks.early_stop import EarlyStopper
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
@@ -182,6 +184,8 @@ def prepare_training(
         Shares(config.global_batch_size, ranks, events, measured=clock is not None),
         dtype,
         flops,
+        Copies(model, strategy, config),
+        EarlyStopper(config.early_stop) if config.early_stop is not None else None,
         base=base,
         clock=clock,
     )
@@ -210,11 +214,20 @@ def resume(training: Training, folder: Path) -> None:
     trainer = gather_results(training.ranks, lambda: read_trainer(folder))[training.ranks.rank]
     check_resumable(training, trainer)
     training.strategy.load_state(
-        folder, training.model, training.optimizer, training.ranks, trained_only=training.config.lora is not None
+        folder,
+        training.model,
+        training.optimizer,
+        training.ranks,
+        trained_only=training.config.lora is not None,
+        copies=training.copies.state(),
     )
     # No step would repair them. Numbers of a stranger that are finite and false cannot be told from trained ones.
-    if not training.strategy.is_finite(training.model, training.optimizer, training.ranks):
+    if not training.strategy.is_finite(
+        training.model, training.optimizer, training.ranks, copies=training.copies.tensors()
+    ):
         raise BadCheckpoint(f"checkpoint {folder.name} has numbers that are not finite")
+    if training.stopper is not None:
+        training.stopper.load(trainer.get("early_stop"), step=trainer["step"])
     training.step = training.started_at = training.checkpointer.saved_step = trainer["step"]
     seconds = round(time.monotonic() - began, 3)
     training.events.write(EventKind.RESUMED, step=training.step, from_world_size=trainer["world_size"], seconds=seconds)

@@ -9,6 +9,8 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from runtimes.contract import EventWriter
+from runtimes.train.callbacks.copies import Copies
+from runtimes.train.callbacks.early_stop import EarlyStopper
 from runtimes.train.checkpoint import Checkpointer
 from runtimes.train.config import TrainConfig
 from runtimes.train.data.corpus import Corpus
@@ -47,6 +49,8 @@ class Training:
     shares: Shares
     dtype: torch.dtype
     flops_per_token: float | None
+    copies: Copies
+    stopper: EarlyStopper | None = None  # where it may end before its last step
     base: str | None = None  # digest of what its adapters belong to, where it trains adapters
     clock: BlockClock | None = None  # where the shares follow the ranks' speeds
     step: int = 0

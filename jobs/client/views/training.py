@@ -12,6 +12,7 @@ from jobs.client.training_plan import PARTS, TrainingPlan, gigabytes, nearest_te
 WHAT = {
     "weights": "weights",
     "moments": "the optimizer's moments",
+    "copies": "averaged and best weights",
     "gradients": "gradients",
     "gathered": "parameters gathered to compute with",
     "activations": "kept for the backward pass",

@@ -31,6 +31,10 @@ OF_SHIPPED_MODELS = {"learning_rate": 3e-3, "sequence_length": 128}
 RANK_MAX = 1024
 ALPHA_MAX = 65536
 TARGETS_MAX = 256
+EMA_MAX = 0.999999
+PATIENCE_MAX = 10_000
+MIN_DELTA_MAX = 1000
+PROFILED_STEPS_MAX = 20
 Text = Annotated[str, Field(min_length=1, max_length=300)]
 
 
@@ -46,6 +50,21 @@ class LoraSection(Section):
     targets: Annotated[list[Target], BeforeValidator(listed), Field(min_length=1, max_length=TARGETS_MAX)] = Field(
         ["all-linear"], description="all-linear, a linear module's name or its end, or a list of them"
     )
+
+
+class EarlyStopSection(Section):
+    """When a training ends before its last step."""
+
+    patience: int = Field(3, ge=1, le=PATIENCE_MAX, description=f"a whole number from 1 to {PATIENCE_MAX}")
+    min_delta: Number = Field(0.0, ge=0, le=MIN_DELTA_MAX, description=f"a number from 0 to {MIN_DELTA_MAX}")
+    export_best: bool = Field(False, description="true or false")
+
+
+class ProfileSection(Section):
+    """Which steps of an attempt are traced."""
+
+    first_step: int = Field(10, ge=1, le=STEPS_MAX, description=f"a whole number from 1 to {STEPS_MAX}")
+    steps: int = Field(3, ge=1, le=PROFILED_STEPS_MAX, description=f"a whole number from 1 to {PROFILED_STEPS_MAX}")
 
 
 class TrainSection(Section):
@@ -88,6 +107,16 @@ class TrainSection(Section):
     lora: LoraSection | None = Field(
         None, description="a mapping of rank, alpha, dropout and targets, {} for their defaults, or null"
     )
+    ema: Annotated[Number, Field(gt=0, le=EMA_MAX)] | None = Field(
+        None, description=f"a number above 0 and at most {EMA_MAX}, or null"
+    )
+    early_stop: EarlyStopSection | None = Field(
+        None, description="a mapping of patience, min_delta and export_best, {} for their defaults, or null"
+    )
+    deterministic: bool = Field(False, description="true or false")
+    profile: ProfileSection | None = Field(
+        None, description="a mapping of first_step and steps, {} for their defaults, or null"
+    )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="a whole number from 0")
     evaluate_every: int = Field(100, ge=0, le=STEPS_MAX, description=f"a whole number from 0 to {STEPS_MAX}")
     sample_every: int = Field(0, ge=-1, le=STEPS_MAX, description=f"a whole number from -1 to {STEPS_MAX}")
@@ -111,6 +140,7 @@ class TrainSection(Section):
 LATER_FIELDS = (
     *("strategy", "shares", "activation_checkpointing", "compile", "lora"),
     *("learning_rate", "sequence_length", "chat_template", "train_on_inputs", "packing"),
+    *("ema", "early_stop", "deterministic", "profile"),
 )
 # Numbers that may be left open; a runtime from before that would call them missing.
 OPEN_FIELDS = ("learning_rate", "sequence_length")
@@ -154,6 +184,7 @@ class TrainSpec(SpecKind):
             yield ("work", "flops_per_step"), message, "no such field"
         yield from _check_batches(data)
         yield from _check_adapters(data)
+        yield from _check_choices(data)
 
     def canonical_section(self, section: Section) -> dict[str, Any]:
         """With every default but those of later fields: specs from before these keep their hash, and runtimes from
@@ -248,6 +279,16 @@ def _check_adapters(data: Mapping[str, Any]) -> Iterator[Finding]:
     if isinstance(model, str) and model in shipped_models():
         message = f"trains adapters beside a model's weights, and {model} is shipped without any"
         yield ("train", "lora"), message, "a model with weights: a folder under files or a hub id"
+
+
+def _check_choices(data: Mapping[str, Any]) -> Iterator[Finding]:
+    train = data.get("train")
+    if not isinstance(train, dict):
+        return
+    if train.get("early_stop") is not None and train.get("evaluate_every") == 0:
+        yield ("train", "early_stop"), "needs evaluations during the training", "an evaluate_every of 1 or more"
+    if train.get("deterministic") is True and train.get("shares") == "measured":
+        yield ("train", "deterministic"), "contradicts shares: measured, which are others each time", "shares: even"
 
 
 def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from runtimes.train.parallel import Ranks, gather_results
@@ -50,6 +50,12 @@ class Fsdp2(Strategy):
         sharded: Any = model  # an FSDPModule, made by `wrap`
         sharded.set_requires_gradient_sync(is_last or not sharded.souk_has_room)
         yield
+
+    def drop_gathered(self, model: nn.Module) -> None:
+        """A forward pass without a backward one leaves tables and head gathered, for the next pass to use."""
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
     def clip_gradients(self, model: nn.Module, norm_max: float) -> torch.Tensor:
         """Clip by the norm over all shards; returns that norm, the same on every rank."""

@@ -26,12 +26,14 @@ from jobs.spec import (
     parse,
     spec_hash,
 )
-from jobs.spec.kinds.train import LoraSection, train_of
+from jobs.spec.errors import SpecErrors
+from jobs.spec.kinds.train import EarlyStopSection, LoraSection, ProfileSection, train_of
 from jobs.spec.model import GPUS_MAX, RETRY_REASONS, JobFields
 from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
 from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
 from runtimes.contract import PINNED_SETTINGS
+from runtimes.train.callbacks.settings import EarlyStop, Profile
 from runtimes.train.config import (
     FINE_TUNING_RATE,
     NEW_WEIGHTS_RATE,
@@ -42,6 +44,7 @@ from runtimes.train.config import (
     parse_config,
     settled,
 )
+from runtimes.train.errors import BadConfig
 from runtimes.train.strategies.registry import STRATEGIES
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
@@ -178,6 +181,42 @@ def test_what_is_left_open_is_as_before_for_a_new_model_and_the_runtimes_choice_
     assert (of_new.learning_rate, of_new.sequence_length) == (NEW_WEIGHTS_RATE, 512)
 
 
+def test_what_goes_on_beside_the_steps_has_the_runtimes_defaults() -> None:
+    unset = parse(FULL)
+    nulls = "ema: null, early_stop: null, deterministic: false, profile: null, "
+    assert spec_hash(parse(FULL.replace("train: {", f"train: {{{nulls}"))) == spec_hash(unset)
+    given = "ema: 0.999, early_stop: {}, deterministic: true, profile: {}, "
+    used = parse(FULL.replace("train: {", f"train: {{{given}"))
+    assert from_wire(json.loads(json.dumps(canonical(used)))) == used
+    config = parse_config(kind_of(used).config(used))
+    assert (config.early_stop, config.profile, config.ema) == (EarlyStop(), Profile(), 0.999)
+    saved = json.loads(json.dumps(dataclasses.asdict(config)))
+    assert saved["early_stop"] == kind_of(used).config(used)["early_stop"], "the marketplace compares them"
+    names = {"train.ema", "train.early_stop", "train.deterministic", "train.profile"}
+    assert kind_of(used).runtime_features(used) == names <= set(RUNTIME_FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("early_stop: {}, evaluate_every: 0, ", "train.early_stop"),
+        ("early_stop: {patience: 0}, ", "train.early_stop.patience"),
+        ("early_stop: {min_delta: -1}, ", "train.early_stop.min_delta"),
+        ("deterministic: true, shares: measured, ", "train.deterministic"),
+        ("ema: 1, ", "train.ema"),
+        ("profile: {steps: 21}, ", "train.profile.steps"),
+    ],
+)
+def test_choices_beside_the_steps_are_bounded_as_in_the_runtime(given: str, path: str) -> None:
+    text = FULL.replace("train: {", f"train: {{{given}")
+    with pytest.raises(SpecErrors) as caught:
+        parse(text)
+    assert path in {error.path for error in caught.value.errors}
+    train = yaml.safe_load(text)["train"]
+    with pytest.raises(BadConfig, match=path.rpartition(".")[2]):
+        parse_config(train | {"steps": 1})
+
+
 def test_adapters_have_the_defaults_of_the_runtime_and_need_one_that_knows_them() -> None:
     unset = parse(FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, "))
     assert spec_hash(
@@ -189,7 +228,7 @@ def test_adapters_have_the_defaults_of_the_runtime_and_need_one_that_knows_them(
     assert config.lora == Lora()
     saved = json.loads(json.dumps(dataclasses.asdict(config)))
     assert {name: saved[name] for name in PINNED_SETTINGS} == {
-        name: kind_of(used).config(used)[name] for name in PINNED_SETTINGS
+        name: kind_of(used).config(used).get(name) for name in PINNED_SETTINGS
     }, "a checkpoint says what the marketplace compares it with"
     assert kind_of(used).runtime_features(used) == {"train.lora"} <= set(RUNTIME_FEATURES)
     some = parse(
@@ -286,6 +325,7 @@ def test_units() -> None:
 def test_reference_names_every_field_of_every_section() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
     models = (JobFields, Resources, Work, Budget, Checkpoint, Retry, TrainSection, LoraSection)
+    models += (EarlyStopSection, ProfileSection)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 
