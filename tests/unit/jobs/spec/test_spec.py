@@ -324,8 +324,8 @@ def test_units() -> None:
 
 def test_reference_names_every_field_of_every_section() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
-    models = (JobFields, Resources, Work, Budget, Checkpoint, Retry, TrainSection, LoraSection)
-    models += (EarlyStopSection, ProfileSection)
+    top = (JobFields, Resources, Work, Budget, Checkpoint, Retry)
+    models = (*top, TrainSection, LoraSection, EarlyStopSection, ProfileSection)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 
