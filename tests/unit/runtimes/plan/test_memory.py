@@ -74,12 +74,8 @@ def test_weights_moments_and_gradients_take_sixteen_bytes_a_parameter() -> None:
 def test_each_copy_of_the_trained_weights_takes_four_bytes_a_parameter() -> None:
     parameters, place = read_shape(SHAPES["1b"]).parameters, Place(8, nodes=2, memory_bytes=H200.memory_bytes)
     best = {"export_best": True}
-    assert [reckon(**each).copies for each in ({}, {"ema": 0.9}, {"early_stop": {}}, {"early_stop": best})] == [
-        0,
-        4 * parameters,
-        0,
-        4 * parameters,
-    ]
+    settings: list[dict[str, Any]] = [{}, {"ema": 0.9}, {"early_stop": {}}, {"early_stop": best}]
+    assert [reckon(**each).copies for each in settings] == [0, 4 * parameters, 0, 4 * parameters]
     both: dict[str, Any] = {"ema": 0.9, "early_stop": best}
     assert reckon(**both).peak == reckon().peak + 8 * parameters
     shared = [reckon(place, strategy=name, **both).copies for name in ("fsdp2", "hsdp", "ddp")]
