@@ -33,6 +33,7 @@ RUNTIME_FEATURES = (
     "train.train_on_inputs",
     "train.packing",
     "train.lora",
+    "train.dpo",
 )
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line

@@ -87,7 +87,7 @@ def batches_of(config: TrainConfig, place: Place) -> Batches:
     """As runtimes/train/loop.py: the largest of equal shares, in passes of equal size. `config` must be settled."""
     most = -(-config.global_batch_size // place.ranks)
     passes = -(-most // min(config.micro_batch_size or most, most))
-    return Batches(-(-most // passes), passes, config.length)
+    return Batches(-(-most // passes) * config.rows_per_sample, passes, config.length)
 
 
 def reckon_memory(shape: ModelShape, config: TrainConfig, place: Place) -> Memory:

@@ -12,6 +12,7 @@ model.py        the model: shipped, from a folder, or from the hub
 weights.py      its weights, read or drawn block by block
 adapters.py     LoRA: small matrices that are trained in place of its weights
 blocks.py       what its blocks compute anew, and whether they are compiled
+objectives/     what is made smaller: one module an objective
 loss.py         the loss, without ever holding all logits
 data/           tokenizer, documents, tokens, and which of them a step takes
 shares.py       how many sequences of each batch a rank computes

@@ -26,6 +26,7 @@ from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
 from runtimes.train.export import kept_files
 from runtimes.train.loss import install_loss
 from runtimes.train.model import ModelSource, build_model, count_parameters, find_model, flops_per_token
+from runtimes.train.objectives.registry import make_objective
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Progress, Ranks, gather_results, print_line, wait_for_results
 from runtimes.train.report import report_started
@@ -169,6 +170,10 @@ def prepare_training(
     units = filled_units(model, source, seed=config.seed, is_resumed=resume_from is not None)
     model = strategy.wrap(units, ranks, dtype)
     optimizer = make_optimizer(model, config)
+    is_resumed = resume_from is not None
+    if source.has_weights and not is_resumed and not strategy.is_finite(model, optimizer, ranks):
+        raise BadData(f"model {config.model!r} has weights that are not finite")
+    objective = make_objective(config, model, text.corpus, ranks, work_dir=container.work_dir, is_resumed=is_resumed)
     training = Training(
         config,
         strategy,
@@ -184,12 +189,11 @@ def prepare_training(
         flops,
         base=base,
         clock=clock,
+        objective=objective,
     )
     report_started(training, container, parameters)
     if resume_from is not None:
         resume(training, resume_from)
-    elif source.has_weights and not strategy.is_finite(model, optimizer, ranks):
-        raise BadData(f"model {config.model!r} has weights that are not finite")
     if ranks.is_node_leader:
         remove_partial(container.checkpoint_dir, but=resume_from)
     dist.barrier(group=ranks.control)  # no rank writes a checkpoint before the remains of the last attempt are removed
@@ -212,6 +216,7 @@ def resume(training: Training, folder: Path) -> None:
     training.strategy.load_state(
         folder, training.model, training.optimizer, training.ranks, trained_only=training.config.lora is not None
     )
+    training.objective.load_state(folder, trainer.get("references"), training.ranks)
     # No step would repair them. Numbers of a stranger that are finite and false cannot be told from trained ones.
     if not training.strategy.is_finite(training.model, training.optimizer, training.ranks):
         raise BadCheckpoint(f"checkpoint {folder.name} has numbers that are not finite")

@@ -40,6 +40,7 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
     """One step event and one line of progress."""
     config = training.config
     flops, peak = training.flops_per_token, bfloat16_peak(training.ranks.device)
+    metrics = training.figures.means(training.ranks)  # of all steps since the last event
     speed = round(config.tokens_per_step / max(seconds, 1e-9), 1)
     training.events.write(
         EventKind.STEP,
@@ -52,6 +53,7 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
         seconds=round(seconds, 5),
         **({"model_flops_per_second": round(speed * flops)} if flops else {}),
         **({"mfu": round(speed * flops / (peak * training.ranks.world_size), 4)} if flops and peak else {}),
+        **({"metrics": metrics} if metrics else {}),
         **({"skipped": training.skipped} if training.skipped else {}),
     )
     print_line(
@@ -62,10 +64,15 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
 
 def report_evaluation(training: Training) -> None:
     """The loss on the held-out sequences."""
-    loss = evaluate(
-        training.model, training.text.corpus, training.ranks, micro_batch_size=training.config.micro_batch_size
+    loss, metrics = evaluate(
+        training.model,
+        training.objective,
+        training.text.corpus,
+        training.ranks,
+        micro_batch_size=training.config.micro_batch_size,
     )
-    training.events.write(EventKind.EVALUATED, step=training.step, loss=loss)
+    figures: dict[str, Any] = {"metrics": metrics} if metrics else {}
+    training.events.write(EventKind.EVALUATED, step=training.step, loss=loss, **figures)
     print_line(training.ranks, f"step {training.step}/{training.config.steps_total}  evaluation loss {loss:.4f}")
 
 

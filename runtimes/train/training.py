@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from tokenizers import Tokenizer
@@ -13,6 +13,8 @@ from runtimes.train.checkpoint import Checkpointer
 from runtimes.train.config import TrainConfig
 from runtimes.train.data.corpus import Corpus
 from runtimes.train.model import ModelSource
+from runtimes.train.objectives.base import Figures, Objective
+from runtimes.train.objectives.likelihood import Likelihood
 from runtimes.train.parallel import Ranks
 from runtimes.train.shares import BlockClock, Shares
 from runtimes.train.strategies.base import Strategy
@@ -49,6 +51,8 @@ class Training:
     flops_per_token: float | None
     base: str | None = None  # digest of what its adapters belong to, where it trains adapters
     clock: BlockClock | None = None  # where the shares follow the ranks' speeds
+    objective: Objective = field(default_factory=Likelihood)
+    figures: Figures = field(default_factory=Figures)  # the objective's, since the last step event
     step: int = 0
     started_at: int = 0  # the step from which this start went on
     loss: float | None = None
