@@ -33,6 +33,7 @@ RUNTIME_FEATURES = (
     "train.train_on_inputs",
     "train.packing",
     "train.lora",
+    "train.quantize",
     "train.dpo",
 )
 

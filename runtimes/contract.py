@@ -42,7 +42,7 @@ TRAINER_BYTES_MAX = 1024 * 1024
 TOKENIZER_BYTES_MAX = 256 * 1024 * 1024  # of a million tokens it has half of that
 METADATA_BYTES_MAX = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
 # What a checkpoint's cursor means depends on the first three; which tensors it has, and what they do, on the last.
-PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora", "dpo")
+PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora", "quantize", "dpo")
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
 # Of `preparing` events: when they are written, and what is believed of them; see `read_preparing`.

@@ -11,6 +11,7 @@ parallel.py     the ranks' process groups, and what they exchange beside the gra
 model.py        the model: shipped, from a folder, or from the hub
 weights.py      its weights, read or drawn block by block
 adapters.py     LoRA: small matrices that are trained in place of its weights
+quantization/   frozen weights in four bits
 blocks.py       what its blocks compute anew, and whether they are compiled
 objectives/     what is made smaller: one module an objective
 loss.py         the loss, without ever holding all logits

@@ -25,6 +25,7 @@ compile             compile each decoder block (torch.compile): faster steps on 
 lora                null: train every weight. A mapping, which may be empty: train adapters beside the model's weights.
                     Its keys: `rank` of the adapters; `alpha`, they count alpha / rank times; `dropout` of what they are
                     given; `targets`, the linear modules that have one: `all-linear`, or names or ends of names
+quantize            null, or `nf4`: keep frozen weights of linear modules in 4 bits (QLoRA); with lora alone
 dpo                 null: learn the answers that the data has. A mapping, which may be empty: learn to prefer one of
                     two answers to the other (objectives/dpo.py); the data are pairs, and a batch counts them. Its key:
                     `beta`, how strongly the model is held to what it was at first
@@ -74,6 +75,7 @@ TARGETS_MAX = 256
 TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")  # a module's name, or its end
 DTYPES = ("auto", "float32", "bfloat16")
 SHARES = ("even", "measured")
+QUANTIZATIONS = ("nf4",)
 CHECKPOINTINGS = ("none", "selective", "full")
 
 
@@ -119,6 +121,7 @@ class TrainConfig:
     activation_checkpointing: str = "none"
     compile: bool = False
     lora: Lora | None = None
+    quantize: str | None = None
     dpo: Dpo | None = None
     seed: int = 0
     steps: int | None = None
@@ -207,6 +210,10 @@ def _conflicts(values: dict[str, Any], raw: dict[str, Any]) -> list[str]:
     model = values.get("model", TrainConfig.model)
     if values.get("lora") is not None and model in shipped_models():
         mistakes.append(f"lora needs a model with weights, {model} is shipped without: take a folder or a hub id")
+    if values.get("quantize") is not None and values.get("lora") is None:
+        mistakes.append("quantize keeps frozen weights in 4 bits, and without lora none is frozen: add lora: {}")
+    if values.get("quantize") is not None and values.get("compile"):
+        mistakes.append("quantize and compile cannot be used together: leave one of them out")
     if values.get("dpo") is not None and values.get("train_on_inputs"):
         mistakes.append("dpo compares answers alone: leave train_on_inputs false")
     return mistakes
@@ -307,6 +314,7 @@ CHECKS: dict[str, Check] = {
     "activation_checkpointing": one_of(*CHECKPOINTINGS),
     "compile": boolean,
     "lora": _optional(_lora),
+    "quantize": _optional(one_of(*QUANTIZATIONS)),
     "dpo": _optional(_dpo),
     "seed": integer(0, 2**63 - 1),
     "steps": integer(1, STEPS_MAX, optional=True),

@@ -29,6 +29,8 @@ from runtimes.train.model import ModelSource, build_model, count_parameters, fin
 from runtimes.train.objectives.registry import make_objective
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Progress, Ranks, gather_results, print_line, wait_for_results
+from runtimes.train.quantization.linear import quantized_units
+from runtimes.train.quantization.nf4 import check_library
 from runtimes.train.report import report_started
 from runtimes.train.sample import encode_prompt
 from runtimes.train.shares import BlockClock, Shares
@@ -168,6 +170,9 @@ def prepare_training(
     install_loss(model, compiles=compiles)
     clock = BlockClock(model, ranks.device) if config.shares == "measured" else None
     units = filled_units(model, source, seed=config.seed, is_resumed=resume_from is not None)
+    if config.quantize is not None:
+        check_library()
+        units = quantized_units(units, model, device=ranks.device, dtype=dtype)
     model = strategy.wrap(units, ranks, dtype)
     optimizer = make_optimizer(model, config)
     is_resumed = resume_from is not None

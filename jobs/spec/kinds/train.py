@@ -95,6 +95,7 @@ class TrainSection(Section):
     lora: LoraSection | None = Field(
         None, description="a mapping of rank, alpha, dropout and targets, {} for their defaults, or null"
     )
+    quantize: Literal["nf4"] | None = Field(None, description="nf4, with lora alone, or null")
     dpo: DpoSection | None = Field(None, description="a mapping of beta, {} for its default, or null")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="a whole number from 0")
     evaluate_every: int = Field(100, ge=0, le=STEPS_MAX, description=f"a whole number from 0 to {STEPS_MAX}")
@@ -124,7 +125,7 @@ class TrainSection(Section):
 
 # That the first runtimes did not have, or whose default was another.
 LATER_FIELDS = (
-    *("strategy", "shares", "activation_checkpointing", "compile", "lora", "dpo"),
+    *("strategy", "shares", "activation_checkpointing", "compile", "lora", "quantize", "dpo"),
     *("learning_rate", "sequence_length", "chat_template", "train_on_inputs", "packing"),
 )
 # Numbers that may be left open; a runtime from before that would call them missing.
@@ -258,7 +259,14 @@ def _is_default(key: str, value: Any) -> bool:
 
 def _check_adapters(data: Mapping[str, Any]) -> Iterator[Finding]:
     train = data.get("train")
-    if not isinstance(train, dict) or train.get("lora") is None:
+    if not isinstance(train, dict):
+        return
+    if train.get("quantize") is not None and train.get("lora") is None:
+        message = "keeps frozen weights in 4 bits, and without lora none is frozen"
+        yield ("train", "quantize"), message, "lora: {} beside it, or no such field"
+    if train.get("quantize") is not None and train.get("compile") is True:
+        yield ("train", "quantize"), "stands beside compile: true", "one of them"
+    if train.get("lora") is None:
         return
     model = train.get("model", TrainSection.model_fields["model"].default)
     if isinstance(model, str) and model in shipped_models():
