@@ -13,12 +13,15 @@ import torch
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from jobs.spec import kind_of, parse
 from runtimes.contract import MANIFEST_NAME, TRAINER_FILE, Env, ExitCode, checkpoint_folder, write_manifest
 from runtimes.train.data.documents import find_runs, read_records
 from runtimes.train.optimizer import learning_rate_at
-from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses, samples
+from tests.integration.runtimes.programs import MICRO_CONFIG, Work, finish, losses, samples
 from tests.integration.runtimes.train.families import FAMILIES, make_folder
 
+EXAMPLES = Path(__file__).parents[4] / "examples"
+EXAMPLE_SECONDS_MAX = 300.0  # half a minute on a core of its own
 STEPS, SAVED_STEP = 8, 4
 BETA = 0.3
 DIFFERENCE_MAX = 1e-5
@@ -213,6 +216,17 @@ def test_adapters_are_compared_with_their_base(tmp_path: Path) -> None:
     saved = checkpoint_folder(one.checkpoints, SAVED_STEP)
     resumed = train(tmp_path / "resumed", env={Env.RESUME_FROM: str(saved)}, **changes)
     assert_same(resumed, one, range(SAVED_STEP + 1, STEPS + 1))
+
+
+def test_the_example_is_learned(tmp_path: Path) -> None:
+    spec = parse((EXAMPLES / "train-preferences.yaml").read_text())
+    work = Work(tmp_path, ranks=1, launched=False).write(kind_of(spec).config(spec))
+    shutil.copy(EXAMPLES / "preferences.jsonl", work.root / "input")
+    code, output = finish(work.start(), seconds=EXAMPLE_SECONDS_MAX)
+    assert code == ExitCode.OK, output
+    found = losses(work)
+    assert found[max(found)] < 0.4 < 0.69 < found[1]
+    assert figures(work)[-1]["reward_accuracy"] == 1
 
 
 @pytest.mark.parametrize(
