@@ -1,6 +1,6 @@
 """What the model said of each pair's answers before it was trained: computed once, by all ranks, and kept.
 
-They are written to a file as they come, which every rank then maps: of ten million pairs they have 80 MB. Checkpoints
+They are written to a file as they come, which every rank then reads: of ten million pairs it has 80 MB. Checkpoints
 keep them, since other ranks or another device would find others, by rounding.
 """
 
