@@ -21,7 +21,7 @@ prepare.py      everything before the first step
 preparing.py    the events of long work there
 training.py     what the steps share
 optimizer.py    AdamW and its schedule
-evaluate.py     micro-batches, and the loss on held-out data
+evaluate.py     the loss on held-out data
 sample.py       sampled text
 checkpoint.py   writing, finding and pruning checkpoints
 checkpoint_reader.py  reading them as data: what strangers saved never runs

@@ -19,8 +19,8 @@ from runtimes.train.config import TrainConfig, settled
 from runtimes.train.container import Container
 from runtimes.train.data.order import batch_samples
 from runtimes.train.errors import BadData, Stopped
-from runtimes.train.evaluate import micro_batches
 from runtimes.train.export import export_adapters, export_model, keep_on_disk
+from runtimes.train.objectives.batches import micro_batches
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.parallel import gather_results, print_line, wait_for_results
 from runtimes.train.prepare import check_base, find_source, prepare_text, prepare_training

@@ -18,8 +18,8 @@ from runtimes.train.checkpoint_reader import load_state
 from runtimes.train.data.corpus import Corpus
 from runtimes.train.data.order import largest_part, rank_part
 from runtimes.train.errors import BadCheckpoint, BadData
-from runtimes.train.evaluate import micro_batches
 from runtimes.train.loss import MicroBatch, summed_loss
+from runtimes.train.objectives.batches import micro_batches
 from runtimes.train.parallel import Progress, Ranks, wait_for_results
 
 References = torch.Tensor  # (P, 2) float32: summed cross-entropy of each pair's chosen and rejected answer
