@@ -37,6 +37,8 @@ RUNTIME_FEATURES = (
     "train.early_stop",
     "train.deterministic",
     "train.profile",
+    "train.quantize",
+    "train.dpo",
 )
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line

@@ -42,13 +42,13 @@ TRAINER_BYTES_MAX = 1024 * 1024
 TOKENIZER_BYTES_MAX = 256 * 1024 * 1024  # of a million tokens it has half of that
 METADATA_BYTES_MAX = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
 # What a checkpoint's cursor means depends on the first three; which tensors it has, and what they do, on the others.
-PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora", "ema", "early_stop")
+PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora", "quantize", "dpo", "ema", "early_stop")
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
 # Of `preparing` events: when they are written, and what is believed of them; see `read_preparing`.
 PREPARING_FIRST_SECONDS = 60.0  # of one work, before its first event: shorter work is neither reported nor billed
 PREPARING_EVERY_SECONDS = 30.0  # between two events, where something has moved since the last one
-PREPARING_WORKS = ("model", "tokenizer", "data")
+PREPARING_WORKS = ("model", "tokenizer", "data", "references")
 PREPARING_WORK_SECONDS_MAX = 30 * 24 * 3600
 PREPARING_AMOUNT_MAX = 2**53  # the largest integer that every reader of JSON keeps
 PREPARING_UNIT = re.compile(r"[a-z]{1,20}")  # bytes, documents, tokens, ...

@@ -17,6 +17,7 @@ from runtimes.plan.shapes import ModelMistake, ModelShape
 from runtimes.train.config import TrainConfig
 
 MOMENTS = 2  # of AdamW
+NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8  # a number: runtimes/train/quantization/nf4.py
 LOGITS_BYTES_MAX = 1 << 30  # runtimes/train/loss.py: in float32, at a time
 WHOLE_GRADIENTS_SHARE = 0.1  # runtimes/train/strategies/fsdp2.py: of the rank's memory
 # Measured on one H200 (benchmarks/results/gpu.json): what the allocator holds beyond tensors, by what comes and goes.
@@ -89,7 +90,7 @@ def batches_of(config: TrainConfig, place: Place) -> Batches:
     """As runtimes/train/loop.py: the largest of equal shares, in passes of equal size. `config` must be settled."""
     most = -(-config.global_batch_size // place.ranks)
     passes = -(-most // min(config.micro_batch_size or most, most))
-    return Batches(-(-most // passes), passes, config.length)
+    return Batches(-(-most // passes) * config.rows_per_sample, passes, config.length)
 
 
 def reckon_memory(shape: ModelShape, config: TrainConfig, place: Place) -> Memory:
@@ -119,7 +120,10 @@ class _Step:
         self.trained = shape.layers * self.adapters if lora else shape.parameters
         self.trained_head = 0 if lora else shape.table
         base = shape.parameters * (self.size if lora else SINGLE)
-        self.weights = (base + (SINGLE * self.trained if lora else 0)) // self.shards
+        # Bytes that one block takes less, and those of the weight that is made whole for its product.
+        sizes = [each.inputs * each.outputs for each in shape.linears] if config.quantize else [0]
+        self.saved_block, self.whole = int(sum(sizes) * (self.size - NF4_BYTES)), max(sizes) * self.size
+        self.weights = (base - shape.layers * self.saved_block + (SINGLE * self.trained if lora else 0)) // self.shards
         self.moments = MOMENTS * SINGLE * self.trained // self.shards
         has_best = config.early_stop is not None and config.early_stop.export_best
         self.copies = ((config.ema is not None) + has_best) * SINGLE * self.trained // self.shards
@@ -169,7 +173,7 @@ class _Step:
             gradients=self._earlier_gradients() + exchanged + self.size * self.trained_head,
             gathered=self._root() + self._casts() + self._block(),
             activations=int(blocks * self._kept_of_block() * tokens),
-            working=int(tokens * (anew + self.block_bytes.working)) + states,
+            working=int(tokens * (anew + self.block_bytes.working)) + states + self.whole,
         )
 
     def end(self) -> Memory:
@@ -210,7 +214,7 @@ class _Step:
 
     def _block(self) -> int:
         """One block, gathered, and the buffer that it came in."""
-        return 0 if self.is_ddp else self.size * (self.shape.block + self.adapters)
+        return 0 if self.is_ddp else self.size * (self.shape.block + self.adapters) - self.saved_block
 
     def _casts(self) -> int:
         """Autocast's copies of the weights that are trained, which autograd keeps."""

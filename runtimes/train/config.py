@@ -10,10 +10,11 @@ eval_fraction       part of the tokens kept for evaluation
 vocabulary_size     of the tokenizer trained on the data; null: the model's. Unused where the model has a tokenizer
 sequence_length     tokens a sequence; null: SHIPPED_LENGTH for a shipped model, else OTHER_LENGTH, or what the model
                     takes at most
-global_batch_size   sequences a step, over all ranks: the same on any number of ranks
-micro_batch_size    sequences a rank computes at once; null: its whole share
+global_batch_size   sequences a step, over all ranks: the same on any number of ranks; with dpo pairs of them
+micro_batch_size    sequences, with dpo pairs, that a rank computes at once; null: its whole share
 learning_rate       peak, reached after warmup_steps, then cosine down to a tenth; null: NEW_WEIGHTS_RATE for a new
-                    model, FINE_TUNING_RATE for one that has weights, ADAPTER_RATE for its adapters
+                    model, FINE_TUNING_RATE for one that has weights, ADAPTER_RATE for its adapters; with dpo
+                    PREFERENCE_RATE for one that has weights, PREFERENCE_ADAPTER_RATE for its adapters
 warmup_steps, weight_decay, betas, gradient_clip
 dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
 strategy            how the ranks share the work: `fsdp2` (model sharded over them), `hsdp` (over those of a node),
@@ -32,6 +33,10 @@ early_stop          null, or a mapping, which may be empty: end where the evalua
 deterministic       compute by algorithms alone that give the same bits each time; slower on a GPU
 profile             null, or a mapping, which may be empty: a trace of each rank. Its keys: `first_step`, the first step
                     that is traced, counted from where an attempt begins; `steps`, how many
+quantize            null, or `nf4`: keep frozen weights of linear modules in 4 bits (QLoRA); with lora alone
+dpo                 null: learn the answers that the data has. A mapping, which may be empty: learn to prefer one of
+                    two answers to the other (objectives/dpo.py); the data are pairs, and a batch counts them. Its key:
+                    `beta`, how strongly the model is held to what it was at first
 seed                of the initial weights, the order of the data and the sampling
 steps | tokens      how much to train: one of the two; filled from the job's `work`
 evaluate_every      steps between evaluations (also at step 0 and at the end); 0: only those two
@@ -70,6 +75,9 @@ FILES_MAX = 1000
 NEW_WEIGHTS_RATE = 3e-3
 FINE_TUNING_RATE = 2e-5
 ADAPTER_RATE = 2e-4
+PREFERENCE_RATE = 1e-6
+PREFERENCE_ADAPTER_RATE = 1e-5
+BETA_MAX = 100.0
 ALL_LINEAR = "all-linear"  # in place of names: every linear module but the head
 RANK_MAX = 1024
 ALPHA_MAX = 65536
@@ -78,6 +86,7 @@ TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")  # a module's name, or
 EMA_MAX = 0.999999
 DTYPES = ("auto", "float32", "bfloat16")
 SHARES = ("even", "measured")
+QUANTIZATIONS = ("nf4",)
 CHECKPOINTINGS = ("none", "selective", "full")
 
 
@@ -89,6 +98,13 @@ class Lora:
     alpha: float = 32.0
     dropout: float = 0.0
     targets: tuple[str, ...] = (ALL_LINEAR,)
+
+
+@dataclass(frozen=True)
+class Dpo:
+    """Learning to prefer one of two answers: see objectives/dpo.py."""
+
+    beta: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -120,6 +136,8 @@ class TrainConfig:
     early_stop: EarlyStop | None = None
     deterministic: bool = False
     profile: Profile | None = None
+    quantize: str | None = None
+    dpo: Dpo | None = None
     seed: int = 0
     steps: int | None = None
     tokens: int | None = None
@@ -146,7 +164,12 @@ class TrainConfig:
     @property
     def tokens_per_step(self) -> int:
         """Tokens trained on in one step, over all ranks."""
-        return self.global_batch_size * self.length
+        return self.global_batch_size * self.rows_per_sample * self.length
+
+    @property
+    def rows_per_sample(self) -> int:
+        """Sequences that a batch counts as one: a pair of answers has two."""
+        return 1 if self.dpo is None else 2
 
     @property
     def steps_total(self) -> int:
@@ -160,8 +183,10 @@ def settled(config: TrainConfig, *, has_weights: bool, is_shipped: bool, length_
     """The same with what was left open, by the model. `length_max`: tokens that it takes, where it says so."""
     rate, length = config.learning_rate, config.sequence_length
     if rate is None:  # trained weights are soon spoilt by what suits new ones
-        rate = FINE_TUNING_RATE if has_weights else NEW_WEIGHTS_RATE
-        rate = ADAPTER_RATE if config.lora is not None else rate
+        trained = PREFERENCE_RATE if config.dpo is not None else FINE_TUNING_RATE
+        rate = trained if has_weights else NEW_WEIGHTS_RATE
+        if config.lora is not None:
+            rate = PREFERENCE_ADAPTER_RATE if config.dpo is not None else ADAPTER_RATE
     if length is None:
         length = SHIPPED_LENGTH if is_shipped else OTHER_LENGTH
         length = max(SEQUENCE_LENGTH_MIN, min(length, length_max or length))
@@ -204,6 +229,12 @@ def _conflicts(values: dict[str, Any], raw: dict[str, Any]) -> list[str]:
     model = values.get("model", TrainConfig.model)
     if values.get("lora") is not None and model in shipped_models():
         mistakes.append(f"lora needs a model with weights, {model} is shipped without: take a folder or a hub id")
+    if values.get("quantize") is not None and values.get("lora") is None:
+        mistakes.append("quantize keeps frozen weights in 4 bits, and without lora none is frozen: add lora: {}")
+    if values.get("quantize") is not None and values.get("compile"):
+        mistakes.append("quantize and compile cannot be used together: leave one of them out")
+    if values.get("dpo") is not None and values.get("train_on_inputs"):
+        mistakes.append("dpo compares answers alone: leave train_on_inputs false")
     return mistakes
 
 
@@ -236,6 +267,13 @@ def _lora(value: Any) -> Lora:
     return Lora(**values)
 
 
+def _dpo(value: Any) -> Dpo:
+    values, mistakes = check_keys(value, DPO_CHECKS)
+    if mistakes:
+        raise ValueError("has mistakes: " + "; ".join(mistakes))
+    return Dpo(**values)
+
+
 def _targets(value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not 1 <= len(names) <= TARGETS_MAX:
@@ -258,6 +296,7 @@ LORA_CHECKS: dict[str, Check] = {
     "dropout": _number(0, 0.99),
     "targets": _targets,
 }
+DPO_CHECKS: dict[str, Check] = {"beta": _number(0, BETA_MAX, above=True)}
 CHECKS: dict[str, Check] = {
     "model": _text(300),
     "data": _files,
@@ -284,6 +323,8 @@ CHECKS: dict[str, Check] = {
     "early_stop": check_early_stop,
     "deterministic": boolean,
     "profile": check_profile,
+    "quantize": _optional(one_of(*QUANTIZATIONS)),
+    "dpo": _optional(_dpo),
     "seed": integer(0, 2**63 - 1),
     "steps": integer(1, STEPS_MAX, optional=True),
     "tokens": integer(1, TOKENS_MAX, optional=True),

@@ -21,9 +21,8 @@ from runtimes.train.config import TrainConfig, settled
 from runtimes.train.container import Container
 from runtimes.train.data.order import batch_samples
 from runtimes.train.errors import BadData, Stopped
-from runtimes.train.evaluate import micro_batches
 from runtimes.train.export import export_adapters, export_model, keep_on_disk
-from runtimes.train.loss import summed_loss
+from runtimes.train.objectives.batches import micro_batches
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.parallel import gather_results, print_line, wait_for_results
 from runtimes.train.prepare import check_base, find_source, prepare_text, prepare_training
@@ -129,7 +128,7 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     with clock.running() if clock else nullcontext():
         for number, batch in enumerate(micro_batches(sequences, passes=passes, device=ranks.device), 1):
             with strategy.accumulate(training.model, is_last=number == passes):
-                loss = summed_loss(training.model, batch)
+                loss = training.objective.loss(training.model, batch, training.figures)
                 (loss * scale).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
             computed += len(batch.sequences)
@@ -178,11 +177,13 @@ def save(training: Training) -> None:
         "data": training.text.corpus.digest,
         "config": dataclasses.asdict(training.config),
         **({"base": training.base} if training.base else {}),
+        **({"references": training.objective.digest} if training.objective.digest else {}),
         **({"early_stop": training.stopper.state()} if training.stopper else {}),
     }
     has_adapters = training.config.lora is not None
     state = training.strategy.saved_state(training.model, training.optimizer, trained_only=has_adapters)
-    training.checkpointer.save(state | training.copies.state(), training.text.tokenizer, trainer)
+    state |= training.copies.state() | training.objective.saved_state()
+    training.checkpointer.save(state, training.text.tokenizer, trainer)
 
 
 def finish(training: Training, container: Container) -> None:

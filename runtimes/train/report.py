@@ -41,6 +41,7 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
     """One step event and one line of progress."""
     config = training.config
     flops, peak = training.flops_per_token, bfloat16_peak(training.ranks.device)
+    metrics = training.figures.means(training.ranks)  # of all steps since the last event
     speed = round(config.tokens_per_step / max(seconds, 1e-9), 1)
     training.events.write(
         EventKind.STEP,
@@ -53,6 +54,7 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
         seconds=round(seconds, 5),
         **({"model_flops_per_second": round(speed * flops)} if flops else {}),
         **({"mfu": round(speed * flops / (peak * training.ranks.world_size), 4)} if flops and peak else {}),
+        **({"metrics": metrics} if metrics else {}),
         **({"skipped": training.skipped} if training.skipped else {}),
     )
     print_line(
@@ -65,12 +67,19 @@ def report_evaluation(training: Training) -> None:
     """The loss on the held-out sequences, of the average of the weights where there is one."""
     ranks, stopper = training.ranks, training.stopper
     with training.copies.as_evaluated():
-        loss = evaluate(training.model, training.text.corpus, ranks, micro_batch_size=training.config.micro_batch_size)
+        loss, metrics = evaluate(
+            training.model,
+            training.objective,
+            training.text.corpus,
+            ranks,
+            micro_batch_size=training.config.micro_batch_size,
+        )
         if stopper is not None:
             loss = gather_results(ranks, lambda: loss)[0]  # the leader's: all decide by the same bits
             if stopper.observe(training.step, loss):
                 training.copies.keep_best()
-    training.events.write(EventKind.EVALUATED, step=training.step, loss=loss)
+    figures: dict[str, Any] = {"metrics": metrics} if metrics else {}
+    training.events.write(EventKind.EVALUATED, step=training.step, loss=loss, **figures)
     print_line(training.ranks, f"step {training.step}/{training.config.steps_total}  evaluation loss {loss:.4f}")
 
 

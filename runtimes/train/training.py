@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from tokenizers import Tokenizer
@@ -15,6 +15,8 @@ from runtimes.train.checkpoint import Checkpointer
 from runtimes.train.config import TrainConfig
 from runtimes.train.data.corpus import Corpus
 from runtimes.train.model import ModelSource
+from runtimes.train.objectives.base import Figures, Objective
+from runtimes.train.objectives.likelihood import Likelihood
 from runtimes.train.parallel import Ranks
 from runtimes.train.shares import BlockClock, Shares
 from runtimes.train.strategies.base import Strategy
@@ -53,6 +55,8 @@ class Training:
     stopper: EarlyStopper | None = None  # where it may end before its last step
     base: str | None = None  # digest of what its adapters belong to, where it trains adapters
     clock: BlockClock | None = None  # where the shares follow the ranks' speeds
+    objective: Objective = field(default_factory=Likelihood)
+    figures: Figures = field(default_factory=Figures)  # the objective's, since the last step event
     step: int = 0
     started_at: int = 0  # the step from which this start went on
     loss: float | None = None

@@ -35,6 +35,7 @@ EMA_MAX = 0.999999
 PATIENCE_MAX = 10_000
 MIN_DELTA_MAX = 1000
 PROFILED_STEPS_MAX = 20
+BETA_MAX = 100.0
 Text = Annotated[str, Field(min_length=1, max_length=300)]
 
 
@@ -65,6 +66,12 @@ class ProfileSection(Section):
 
     first_step: int = Field(10, ge=1, le=STEPS_MAX, description=f"a whole number from 1 to {STEPS_MAX}")
     steps: int = Field(3, ge=1, le=PROFILED_STEPS_MAX, description=f"a whole number from 1 to {PROFILED_STEPS_MAX}")
+
+
+class DpoSection(Section):
+    """Learning to prefer one of two answers to the other."""
+
+    beta: Number = Field(0.1, gt=0, le=BETA_MAX, description=f"a number above 0 and at most {BETA_MAX:g}")
 
 
 class TrainSection(Section):
@@ -117,12 +124,21 @@ class TrainSection(Section):
     profile: ProfileSection | None = Field(
         None, description="a mapping of first_step and steps, {} for their defaults, or null"
     )
+    quantize: Literal["nf4"] | None = Field(None, description="nf4, with lora alone, or null")
+    dpo: DpoSection | None = Field(None, description="a mapping of beta, {} for its default, or null")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="a whole number from 0")
     evaluate_every: int = Field(100, ge=0, le=STEPS_MAX, description=f"a whole number from 0 to {STEPS_MAX}")
     sample_every: int = Field(0, ge=-1, le=STEPS_MAX, description=f"a whole number from -1 to {STEPS_MAX}")
     sample_prompt: str = Field("The ", max_length=2000, description="a text of at most 2000 characters")
     log_every: int = Field(1, ge=1, le=STEPS_MAX, description=f"a whole number from 1 to {STEPS_MAX}")
     log_samples: bool = Field(False, description="true or false")
+
+    @property
+    def tokens_per_step(self) -> int | None:
+        """None where a sequence's length is the model's. With `dpo` a batch counts pairs of sequences."""
+        if self.sequence_length is None:
+            return None
+        return self.global_batch_size * (1 if self.dpo is None else 2) * self.sequence_length
 
     @model_validator(mode="before")
     @classmethod
@@ -138,7 +154,7 @@ class TrainSection(Section):
 
 # That the first runtimes did not have, or whose default was another.
 LATER_FIELDS = (
-    *("strategy", "shares", "activation_checkpointing", "compile", "lora"),
+    *("strategy", "shares", "activation_checkpointing", "compile", "lora", "quantize", "dpo"),
     *("learning_rate", "sequence_length", "chat_template", "train_on_inputs", "packing"),
     *("ema", "early_stop", "deterministic", "profile"),
 )
@@ -185,6 +201,7 @@ class TrainSpec(SpecKind):
         yield from _check_batches(data)
         yield from _check_adapters(data)
         yield from _check_choices(data)
+        yield from _check_preferences(data)
 
     def canonical_section(self, section: Section) -> dict[str, Any]:
         """With every default but those of later fields: specs from before these keep their hash, and runtimes from
@@ -220,9 +237,9 @@ class TrainSpec(SpecKind):
         train = train_of(spec)
         if spec.work is None or spec.work.steps is not None or spec.work.tokens is None or train is None:
             return super().steps(spec)
-        if train.sequence_length is None:
+        if train.tokens_per_step is None:
             return None
-        return -(-spec.work.tokens // (train.global_batch_size * train.sequence_length))
+        return -(-spec.work.tokens // train.tokens_per_step)
 
     def flops(self, spec: Spec) -> float | None:
         """Of a shipped model by its configuration; of another one nothing is known here."""
@@ -262,9 +279,9 @@ def train_of(spec: Spec) -> TrainSection | None:
 def training_tokens(spec: Spec) -> int | None:
     """Tokens that the built-in runtime trains on: whole steps of `global_batch_size` sequences. None: unknown here."""
     train, steps = train_of(spec), TrainSpec().steps(spec)
-    if steps is None or train is None or train.sequence_length is None:
+    if steps is None or train is None or train.tokens_per_step is None:
         return None
-    return steps * train.global_batch_size * train.sequence_length
+    return steps * train.tokens_per_step
 
 
 def _is_default(key: str, value: Any) -> bool:
@@ -273,7 +290,14 @@ def _is_default(key: str, value: Any) -> bool:
 
 def _check_adapters(data: Mapping[str, Any]) -> Iterator[Finding]:
     train = data.get("train")
-    if not isinstance(train, dict) or train.get("lora") is None:
+    if not isinstance(train, dict):
+        return
+    if train.get("quantize") is not None and train.get("lora") is None:
+        message = "keeps frozen weights in 4 bits, and without lora none is frozen"
+        yield ("train", "quantize"), message, "lora: {} beside it, or no such field"
+    if train.get("quantize") is not None and train.get("compile") is True:
+        yield ("train", "quantize"), "stands beside compile: true", "one of them"
+    if train.get("lora") is None:
         return
     model = train.get("model", TrainSection.model_fields["model"].default)
     if isinstance(model, str) and model in shipped_models():
@@ -289,6 +313,12 @@ def _check_choices(data: Mapping[str, Any]) -> Iterator[Finding]:
         yield ("train", "early_stop"), "needs evaluations during the training", "an evaluate_every of 1 or more"
     if train.get("deterministic") is True and train.get("shares") == "measured":
         yield ("train", "deterministic"), "contradicts shares: measured, which are others each time", "shares: even"
+
+
+def _check_preferences(data: Mapping[str, Any]) -> Iterator[Finding]:
+    train = data.get("train")
+    if isinstance(train, dict) and train.get("dpo") is not None and train.get("train_on_inputs") is True:
+        yield ("train", "train_on_inputs"), "is true, and dpo compares answers alone", "false"
 
 
 def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from torch.distributed.tensor import DTensor
 from runtimes.train.checkpoint_reader import load_state
 from runtimes.train.container import Container
 from runtimes.train.parallel import Ranks, join_ranks, leave_ranks, sum_over_ranks
+from runtimes.train.quantization.linear import is_packed
 
 PLAIN_NAMES = "plain-names"  # the layout of a checkpoint: tensors under the plain model's names, whole or in shards
 
@@ -137,9 +138,13 @@ class Strategy(ABC):
         *,
         copies: Iterable[torch.Tensor] = (),
     ) -> bool:
-        """Whether weights, moments and copies have neither NaN nor infinity, on any rank. All ranks call it."""
+        """Whether weights, moments and copies have neither NaN nor infinity, on any rank. All ranks call it.
+
+        What is in four bits was looked at before it was: its bytes are no numbers of their tensor's dtype.
+        """
+        weights = [parameter for name, parameter in model.named_parameters() if not is_packed(name)]
         moments = [value for state in optimizer.state.values() for value in state.values()]
-        tensors = [item for item in [*model.parameters(), *moments, *copies] if isinstance(item, torch.Tensor)]
+        tensors = [item for item in [*weights, *moments, *copies] if isinstance(item, torch.Tensor)]
         mine = [item.to_local() if isinstance(item, DTensor) else item for item in tensors]
         return sum_over_ranks(ranks, [float(sum(not torch.isfinite(item).all() for item in mine))]) == [0.0]
 

@@ -27,7 +27,15 @@ from jobs.spec import (
     spec_hash,
 )
 from jobs.spec.errors import SpecErrors
-from jobs.spec.kinds.train import EarlyStopSection, LoraSection, ProfileSection, train_of
+from jobs.spec.kinds.train import (
+    DpoSection,
+    EarlyStopSection,
+    LoraSection,
+    ProfileSection,
+    TrainSpec,
+    train_of,
+    training_tokens,
+)
 from jobs.spec.model import GPUS_MAX, RETRY_REASONS, JobFields
 from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
 from provider_agent.facts import RUNTIME_FEATURES
@@ -39,6 +47,7 @@ from runtimes.train.config import (
     NEW_WEIGHTS_RATE,
     OTHER_LENGTH,
     SHIPPED_LENGTH,
+    Dpo,
     Lora,
     TrainConfig,
     parse_config,
@@ -237,6 +246,52 @@ def test_adapters_have_the_defaults_of_the_runtime_and_need_one_that_knows_them(
     assert parse_config(kind_of(some).config(some)).lora == Lora(rank=4, targets=("q_proj",))
 
 
+@pytest.mark.parametrize(
+    ("written", "feature", "found"),
+    [
+        ("dpo: {}", {"train.dpo"}, {"dpo": Dpo()}),
+        ("dpo: {beta: 0.5}", {"train.dpo"}, {"dpo": Dpo(0.5)}),
+        ("lora: {}, quantize: nf4", {"train.lora", "train.quantize"}, {"lora": Lora(), "quantize": "nf4"}),
+    ],
+)
+def test_later_methods_need_an_agent_that_knows_them(written: str, feature: set[str], found: dict[str, object]) -> None:
+    plain = parse(FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, "))
+    used = parse(FULL.replace("train: {", f"train: {{model: org/name, sequence_length: 512, {written}, "))
+    off = parse(FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, dpo: null, quantize: null, "))
+    assert spec_hash(off) == spec_hash(plain) != spec_hash(used)
+    assert kind_of(used).runtime_features(used) == feature <= set(RUNTIME_FEATURES)
+    config = parse_config(kind_of(used).config(used))
+    assert {name: getattr(config, name) for name in found} == found
+
+
+def test_pair_of_answers_counts_the_tokens_of_both() -> None:
+    text = FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, ")
+    one, two = parse(text), parse(text.replace("train: {", "train: {dpo: {}, "))
+    (steps_one, tokens_one), (steps_two, tokens_two) = (
+        (TrainSpec().steps(each), training_tokens(each)) for each in (one, two)
+    )
+    assert steps_one and tokens_one and steps_two and tokens_two
+    assert tokens_two / steps_two == 2 * tokens_one / steps_one
+    assert parse_config(kind_of(two).config(two)).steps_total == steps_two
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("dpo: {beta: 0}", "a number above 0 and at most 100"),
+        ("dpo: {}, train_on_inputs: true", "dpo compares answers alone"),
+        ("quantize: nf4", "without lora none is frozen"),
+        ("lora: {}, quantize: nf4, compile: true", "stands beside compile: true"),
+        ("lora: {}, quantize: int8", "nf4, with lora alone, or null"),
+    ],
+)
+def test_methods_that_cannot_be_are_refused_by_both(written: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse(FULL.replace("train: {", f"train: {{model: org/name, sequence_length: 512, {written}, "))
+    with pytest.raises(BadConfig):
+        parse_config({"model": "org/name", "steps": 1, **yaml.safe_load(f"{{{written}}}")})
+
+
 def test_unknown_strategy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="strategy") as caught:
         parse(FULL.replace("train: {", "train: {strategy: zero3, "))
@@ -325,7 +380,7 @@ def test_units() -> None:
 def test_reference_names_every_field_of_every_section() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
     top = (JobFields, Resources, Work, Budget, Checkpoint, Retry)
-    models = (*top, TrainSection, LoraSection, EarlyStopSection, ProfileSection)
+    models = (*top, TrainSection, LoraSection, DpoSection, EarlyStopSection, ProfileSection)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 

@@ -101,6 +101,19 @@ def test_adapters_have_moments_and_the_frozen_base_has_none() -> None:
         reckon(lora={"targets": "c_attn"})
 
 
+def test_base_in_four_bits_takes_a_quarter_of_its_linear_weights() -> None:
+    shape = read_shape(SHAPES["1b"])
+    whole, packed = reckon(lora={"rank": 8}), reckon(lora={"rank": 8}, quantize="nf4")
+    linear = shape.layers * sum(each.inputs * each.outputs for each in shape.linears)
+    assert whole.weights - packed.weights == pytest.approx(linear * (2 - 4.127 / 8), rel=1e-4)
+    assert packed.moments == whole.moments
+
+
+def test_pairs_take_the_memory_of_twice_as_many_sequences() -> None:
+    one, two = reckon(dpo={}), reckon(micro_batch_size=2 * SIZES["1b"][1], global_batch_size=2 * SIZES["1b"][0])
+    assert one.activations == two.activations
+
+
 def test_a_small_device_keeps_no_whole_gradients_between_passes() -> None:
     ranks, passes = 4, 4
     roomy = reckon(Place(ranks, memory_bytes=141 * GIB), global_batch_size=64, micro_batch_size=64 // ranks // passes)
