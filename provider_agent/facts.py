@@ -14,6 +14,7 @@ from provider_agent.config import AgentSettings, DataFolder
 from provider_agent.devices.cpu import MIB, cpu_model
 from provider_agent.executors.base import Executor
 from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFacts
+from provider_agent.system.memory import memory_for_leases_mib
 
 # What this agent's runtimes know and earlier ones did not: a job that needs one is placed on no older agent.
 RUNTIME_FEATURES = (
@@ -86,6 +87,7 @@ def find_facts(
         updates=updates or UpdateFacts(),
         has_token_receipts=True,
         is_server=is_server,
+        shm_mib=executor.shm_mib(memory_for_leases_mib()),
         runtime_features=list(RUNTIME_FEATURES),
         devices=devices,
     )

@@ -22,6 +22,7 @@ class Demand:
     models: tuple[str, ...] = ()  # any of them; empty: every model
     memory_mib: int = 0  # per device, at least
     memory_floor_mib: int = 0  # below that the program runs out of memory for certain
+    shm_mib: int = 0  # of /dev/shm on each node, at least; 0: what it has by itself
     regions: tuple[str, ...] = ()  # any of them; empty: everywhere
     executors: tuple[str, ...] = ()  # any of them; empty: every executor
     isolations: tuple[str, ...] = ()  # any of them; empty: every one, none too

@@ -41,6 +41,7 @@ def demand_of(
         models=tuple(sorted(resources.models)),
         memory_mib=resources.memory_mib,
         memory_floor_mib=kind.memory_floor_mib(spec),
+        shm_mib=resources.shm_mib,
         regions=tuple(sorted(resources.region)),
         executors=("docker",) if spec.image else (),
         isolations=ISOLATIONS[resources.isolation],

@@ -24,6 +24,7 @@ class Why(StrEnum):
     MEMORY = "memory"
     DTYPE = "dtype"
     GPUS = "gpus"
+    SHM = "shm"
     EXECUTOR = "executor"
     ISOLATION = "isolation"
     OWN_JOBS = "own_jobs"

@@ -84,6 +84,7 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
     asks_more = bool(
         demand.needs_egress
         or demand.lent
+        or demand.shm_mib
         or demand.needs_token_receipts
         or demand.needs_serving
         or demand.runtime_features
@@ -126,6 +127,7 @@ def _isolation_reason(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why 
 def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
     """What few jobs require of the node around their devices: the internet, lent folders, pay in tokens."""
     lacks = (
+        (Why.SHM, shm_mib_of(snapshot, row, demand.devices) < demand.shm_mib),
         (Why.EGRESS, demand.needs_egress and not snapshot.egresses[row]),
         (Why.LENT, not demand.lent <= snapshot.lent[row]),
         (Why.NO_SERVING, demand.needs_serving and not snapshot.servers[row]),
@@ -135,6 +137,11 @@ def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
         (Why.NOT_ALLOWED, demand.only_nodes is not None and snapshot.node_ids[row] not in demand.only_nodes),
     )
     return next((why for why, is_lacking in lacks if is_lacking), None)
+
+
+def shm_mib_of(snapshot: FleetSnapshot, row: int, devices: int) -> int:
+    """MiB of /dev/shm that a lease of so many devices of this node can have: their share of all devices."""
+    return snapshot.shm_mib[row] * devices // max(snapshot.devices[row], 1)
 
 
 def _class_reason(demand: Demand, device_class: DeviceClass) -> Why | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jobs.matching.demand import ISOLATIONS, UNISOLATED, Demand
 from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import format_memory
-from jobs.matching.fit import screen
+from jobs.matching.fit import screen, shm_mib_of
 from jobs.matching.places import Place, places_of
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot
 from jobs.spec.units import format_money
@@ -66,6 +66,20 @@ def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
         format_memory(mib),
         dataclasses.replace(demand, memory_mib=mib),
         f"{format_memory(mib)} of memory per device adds {{n}}",
+    )
+
+
+def _less_shm(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, shm_mib=0), snapshot)
+    sizes = [min(shm_mib_of(snapshot, slot.row, demand.devices) for slot in place.slots) for place in places]
+    mib = max(sizes, default=0)
+    if mib < 1:
+        return None
+    return Change(
+        "resources.shm",
+        format_memory(mib),
+        dataclasses.replace(demand, shm_mib=mib),
+        f"{format_memory(mib)} of /dev/shm adds {{n}}",
     )
 
 
@@ -209,6 +223,7 @@ def _before_they_close(demand: Demand, snapshot: FleetSnapshot) -> Change | None
 RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change | None]]] = [
     (frozenset({Why.PRICE}), _cheaper_than),
     (frozenset({Why.MEMORY}), _less_memory),
+    (frozenset({Why.SHM}), _less_shm),
     (frozenset({Why.REGION}), _more_regions),
     (frozenset({Why.MODEL}), _more_models),
     (frozenset({Why.GPUS}), _fewer_gpus),

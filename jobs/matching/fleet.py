@@ -8,7 +8,7 @@ import json
 import math
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -50,7 +50,15 @@ class _DeviceFacts(NamedTuple):
     model: str
     memory_mib: int
     memory_bytes_per_second: float
+    is_healthy: bool
     flops: str  # dtype -> FLOP/s, as JSON
+
+
+class _NodeDevices(NamedTuple):
+    """The devices of one node that may be rented, and how many it has in all."""
+
+    groups: tuple[DeviceGroup, ...] = ()
+    total: int = 0
 
 
 class _NodeFacts(NamedTuple):
@@ -76,6 +84,7 @@ class _NodeFacts(NamedTuple):
     signs_tokens: str | None
     serves: str | None
     runtime_features: str | None  # as JSON
+    shm_mib: str | None
     hours: str  # the same
 
 
@@ -156,7 +165,7 @@ def _garbage_waits() -> Iterator[None]:
 
 def _read_supply() -> FleetSnapshot:
     now = clock.now()
-    groups = _groups_by_node()
+    devices = _devices_by_node()
     offers = _offers_by_node(now)
     measured = _links(now)
     wallets = delegations.wallets_by_node()
@@ -177,6 +186,7 @@ def _read_supply() -> FleetSnapshot:
             signs_tokens=KeyTextTransform("has_token_receipts", "facts"),
             serves=KeyTextTransform("is_server", "facts"),
             runtime_features=KeyTextTransform("runtime_features", "facts"),
+            shm_mib=KeyTextTransform("shm_mib", "facts"),
         )
         .order_by("id")
         .values_list(*_NodeFacts._fields)
@@ -188,7 +198,7 @@ def _read_supply() -> FleetSnapshot:
                 _node_row(
                     node,
                     offers.get(node.id),
-                    groups.get(node.id, ()),
+                    devices.get(node.id, _NodeDevices()),
                     now,
                     fabric=fabrics.get(node.id),
                     has_failed_link=node.id in failed,
@@ -201,7 +211,7 @@ def _read_supply() -> FleetSnapshot:
 def _node_row(
     node: _NodeFacts,
     offer: _OfferFacts | None,
-    groups: tuple[DeviceGroup, ...],
+    devices: _NodeDevices,
     now: datetime,
     *,
     fabric: UUID | None,
@@ -233,7 +243,7 @@ def _node_row(
         is_measured=node.is_measured,
         failures=node.failures,
         successes=node.successes,
-        groups=groups,
+        groups=devices.groups,
         isolation=isolation_of(node.executor, node.reported_isolation),
         has_egress=node.egress == "true",
         lent=_labels(node.lent),
@@ -243,6 +253,8 @@ def _node_row(
         open_seconds=open_seconds,
         organisation_id=node.organisation_id,
         allows_strangers=node.allows_strangers,
+        shm_mib=int(node.shm_mib or 0),
+        devices=devices.total,
     )
 
 
@@ -268,20 +280,24 @@ def _offers_by_node(now: datetime) -> dict[UUID, _OfferFacts]:
     return {offer.node_id: offer for offer in offers if offer.available_until is None or offer.available_until > now}
 
 
-def _groups_by_node() -> dict[UUID, tuple[DeviceGroup, ...]]:
+def _devices_by_node() -> dict[UUID, _NodeDevices]:
     rows = (
-        Device.objects.filter(is_healthy=True)
+        Device.objects.exclude(node__state=NodeState.RETIRED)
         .annotate(flops=_text("flops_per_second"))
         .order_by("node_id", "index")
         .values_list(*_DeviceFacts._fields)
     )
     by_node: defaultdict[UUID, dict[tuple[str, str, int], list[_DeviceFacts]]] = defaultdict(dict)
+    totals: Counter[UUID] = Counter()
     for device in map(_DeviceFacts._make, rows):
+        totals[device.node_id] += 1
+        if not device.is_healthy:
+            continue
         by_node[device.node_id].setdefault((device.kind, device.model, device.memory_mib), []).append(device)
-    found: dict[UUID, tuple[DeviceGroup, ...]] = {}
+    found: dict[UUID, _NodeDevices] = {}
     for node_id, groups in by_node.items():
         with log_failures("A node's devices cannot be read, and are not offered.", node_id=str(node_id)):
-            found[node_id] = tuple(_group(equal) for equal in groups.values())
+            found[node_id] = _NodeDevices(tuple(_group(equal) for equal in groups.values()), totals[node_id])
     return found
 
 

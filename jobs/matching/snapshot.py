@@ -64,6 +64,8 @@ class NodeRow(NamedTuple):
     has_failed_link: bool = False  # to a node of that label
     wallets: frozenset[str] = frozenset()  # tokens in which a contract can pay its provider
     organisation_id: UUID | None = None  # its provider's
+    shm_mib: int = 0  # /dev/shm of all its devices together; 0: its agent is from before it was asked
+    devices: int = 0  # all, those that may not be rented now as well: what a lease gets is its share of these
     allows_strangers: bool = False  # though it isolates nothing, it takes jobs of other organisations too
 
 
@@ -99,6 +101,8 @@ class FleetSnapshot:
     wallets: tuple[frozenset[str], ...]
     organisation_ids: tuple[UUID | None, ...]
     allow_strangers: tuple[bool, ...]
+    shm_mib: tuple[int, ...]
+    devices: tuple[int, ...]
     class_ids: tuple[tuple[int, ...], ...]
     classes: tuple[DeviceClass, ...]
     # The same for every demand, so sorted once: who takes nothing at all, and who has devices of one class only.
@@ -159,6 +163,8 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         wallets=columns["wallets"],
         organisation_ids=columns["organisation_id"],
         allow_strangers=columns["allows_strangers"],
+        shm_mib=columns["shm_mib"],
+        devices=columns["devices"],
         class_ids=class_ids,
         classes=tuple(known),
         closed=closed,

@@ -54,11 +54,13 @@ def spec_hash(spec: Spec) -> str:
 
 
 def _resources(resources: Resources) -> dict[str, Any]:
-    body = resources.model_dump(exclude={"memory_mib"})
+    body = resources.model_dump(exclude={"memory_mib", "shm_mib"})
     if resources.isolation == DEFAULT_ISOLATION:  # also what specs from before this default mean from now on
         del body["isolation"]
     if resources.memory_mib:
         body["memory"] = f"{resources.memory_mib}MiB"
+    if resources.shm_mib:
+        body["shm"] = f"{resources.shm_mib}MiB"
     return body
 
 

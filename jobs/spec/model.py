@@ -69,6 +69,7 @@ class Resources(Section):
         [], description="a device model or a list of them, such as [H100, RTX 4090]"
     )
     memory_mib: Mib = Field(0, alias="memory", description="memory per device with its unit, such as 24GB or 24GiB")
+    shm_mib: Mib = Field(0, alias="shm", description="the size of /dev/shm with its unit, such as 8GB or 8GiB")
     region: Annotated[list[Region], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a region or a list of them: small letters, digits and -"
     )
@@ -164,7 +165,7 @@ class JobFields(Section):
         description="1 to 63 small letters, digits and -, not beginning with -"
     )
     resources: Resources = Field(
-        Resources(), description="a mapping with gpus, nodes, kind, models, memory, region, isolation"
+        Resources(), description="a mapping with gpus, nodes, kind, models, memory, shm, region, isolation"
     )
     work: Work | None = Field(None, description="a mapping with tokens or steps")
     budget: Budget = Field(description="a mapping with max_total, max_per_gpu_hour, deadline")

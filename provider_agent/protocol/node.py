@@ -71,6 +71,7 @@ class NodeFacts(Account):
     updates: UpdateFacts = UpdateFacts()
     has_token_receipts: bool = False  # its agent signs for a chain, a contract and parties: it may be paid in tokens
     is_server: bool = False  # its agent opens tunnels to gateways: it may serve
+    shm_mib: Count = 0  # /dev/shm of programs on all devices together; a lease has its devices' share
     runtime_features: list[Annotated[str, Field(max_length=40)]] = Field(
         default_factory=list, max_length=RUNTIME_FEATURES_MAX
     )  # what its runtimes know that earlier ones did not, such as train.ddp
