@@ -41,6 +41,8 @@ def demand_of(
         models=tuple(sorted(resources.models)),
         memory_mib=resources.memory_mib,
         memory_floor_mib=kind.memory_floor_mib(spec),
+        cuda=resources.cuda or (0, 0),
+        compute_capability=resources.compute_capability or (0, 0),
         shm_mib=resources.shm_mib,
         regions=tuple(sorted(resources.region)),
         executors=("docker",) if spec.image else (),

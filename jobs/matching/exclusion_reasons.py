@@ -22,6 +22,8 @@ class Why(StrEnum):
     KIND = "kind"
     MODEL = "model"
     MEMORY = "memory"
+    COMPUTE_CAPABILITY = "compute_capability"
+    CUDA = "cuda"
     DTYPE = "dtype"
     GPUS = "gpus"
     SHM = "shm"

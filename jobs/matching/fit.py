@@ -73,6 +73,10 @@ def _best_group(
 
 
 def _group_reason(demand: Demand, group: DeviceGroup, flops: float) -> Why | None:
+    if group.compute_capability < demand.compute_capability:
+        return Why.COMPUTE_CAPABILITY
+    if group.cuda < demand.cuda:
+        return Why.CUDA
     if flops <= 0:
         return Why.DTYPE
     return Why.GPUS if group.total < demand.devices else None

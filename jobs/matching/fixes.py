@@ -14,7 +14,7 @@ from jobs.matching.explain import format_memory
 from jobs.matching.fit import screen, shm_mib_of
 from jobs.matching.places import Place, places_of
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot
-from jobs.spec.units import format_money
+from jobs.spec.units import format_money, format_version
 from jobs.wire import Fix
 
 CENT_USD_MICROS = 10_000
@@ -67,6 +67,26 @@ def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
         dataclasses.replace(demand, memory_mib=mib),
         f"{format_memory(mib)} of memory per device adds {{n}}",
     )
+
+
+def _lower_capability(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    return _lower_version("compute_capability", "compute capability", demand, snapshot)
+
+
+def _lower_cuda(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    return _lower_version("cuda", "CUDA", demand, snapshot)
+
+
+def _lower_version(name: str, words: str, demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    """The highest version that some place has; none where no agent says which it has."""
+    places = _places(dataclasses.replace(demand, **{name: (0, 0)}), snapshot)
+    versions = [min(getattr(_group(snapshot, place, i), name) for i in range(len(place.slots))) for place in places]
+    version = max(versions, default=(0, 0))
+    if version == (0, 0):
+        return None
+    text = format_version(version)
+    relaxed = dataclasses.replace(demand, **{name: version})
+    return Change(f"resources.{name}", text, relaxed, f"{words} {text} adds {{n}}")
 
 
 def _less_shm(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
@@ -223,6 +243,8 @@ def _before_they_close(demand: Demand, snapshot: FleetSnapshot) -> Change | None
 RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change | None]]] = [
     (frozenset({Why.PRICE}), _cheaper_than),
     (frozenset({Why.MEMORY}), _less_memory),
+    (frozenset({Why.COMPUTE_CAPABILITY}), _lower_capability),
+    (frozenset({Why.CUDA}), _lower_cuda),
     (frozenset({Why.SHM}), _less_shm),
     (frozenset({Why.REGION}), _more_regions),
     (frozenset({Why.MODEL}), _more_models),

@@ -28,6 +28,7 @@ from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.fabrics import links
 from marketplace.nodes.fabrics.overlays import gang_label
+from marketplace.nodes.inventory.gpu_versions import compute_capability_of, version_of
 from marketplace.nodes.models import Device, FabricLink, Node, Offer
 from marketplace.nodes.models.node import isolation_of
 from marketplace.nodes.offering import schedule
@@ -51,6 +52,8 @@ class _DeviceFacts(NamedTuple):
     memory_mib: int
     memory_bytes_per_second: float
     is_healthy: bool
+    compute_capability: str | None
+    cuda: str | None
     flops: str  # dtype -> FLOP/s, as JSON
 
 
@@ -283,7 +286,11 @@ def _offers_by_node(now: datetime) -> dict[UUID, _OfferFacts]:
 def _devices_by_node() -> dict[UUID, _NodeDevices]:
     rows = (
         Device.objects.exclude(node__state=NodeState.RETIRED)
-        .annotate(flops=_text("flops_per_second"))
+        .annotate(
+            flops=_text("flops_per_second"),
+            compute_capability=KeyTextTransform("compute_capability", "details"),
+            cuda=KeyTextTransform("cuda", "details"),
+        )
         .order_by("node_id", "index")
         .values_list(*_DeviceFacts._fields)
     )
@@ -313,6 +320,8 @@ def _group(equal: list[_DeviceFacts]) -> DeviceGroup:
         memory_bytes_per_second=min(
             (device.memory_bytes_per_second for device in equal if device.memory_bytes_per_second > 0), default=0.0
         ),
+        compute_capability=min(compute_capability_of(device.model, device.compute_capability) for device in equal),
+        cuda=min(version_of(device.cuda) for device in equal),
     )
 
 

@@ -25,6 +25,8 @@ class DeviceGroup(NamedTuple):
     total: int
     free: tuple[UUID, ...]  # devices without a live lease, in the order of their index
     memory_bytes_per_second: float = 0.0  # measured, of the slowest that was; 0: none was
+    compute_capability: tuple[int, int] = (0, 0)  # (major, minor), the lowest of the group; (0, 0): not known
+    cuda: tuple[int, int] = (0, 0)  # that its driver supports; (0, 0): not known
 
 
 class DeviceClass(NamedTuple):

@@ -26,6 +26,7 @@ from jobs.spec.section import (
     SetupLine,
     Value,
     Variable,
+    Version,
     Words,
     as_command,
     as_every,
@@ -69,6 +70,10 @@ class Resources(Section):
         [], description="a device model or a list of them, such as [H100, RTX 4090]"
     )
     memory_mib: Mib = Field(0, alias="memory", description="memory per device with its unit, such as 24GB or 24GiB")
+    cuda: Version | None = Field(None, description="the oldest CUDA that the driver must support, such as 12.4")
+    compute_capability: Version | None = Field(
+        None, description="the lowest compute capability of its GPUs, such as 8.0 (A100), 8.9 (L40S) or 9.0 (H100)"
+    )
     shm_mib: Mib = Field(0, alias="shm", description="the size of /dev/shm with its unit, such as 8GB or 8GiB")
     region: Annotated[list[Region], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a region or a list of them: small letters, digits and -"
@@ -165,7 +170,9 @@ class JobFields(Section):
         description="1 to 63 small letters, digits and -, not beginning with -"
     )
     resources: Resources = Field(
-        Resources(), description="a mapping with gpus, nodes, kind, models, memory, shm, region, isolation"
+        Resources(),
+        description="a mapping with gpus, nodes, kind, models, memory, cuda, compute_capability, shm, region and"
+        " isolation",
     )
     work: Work | None = Field(None, description="a mapping with tokens or steps")
     budget: Budget = Field(description="a mapping with max_total, max_per_gpu_hour, deadline")

@@ -49,6 +49,25 @@ def test_a_node_comes_with_what_its_agent_says_of_isolation_network_and_lent_fol
     assert snapshot.lent == (frozenset({"corpus", "images"}),)
 
 
+def test_shared_memory_is_shared_with_devices_that_are_not_rented_now(alice: Organisation, bob: Node) -> None:
+    assert codes_of(alice, shm="1MiB") == ["shm"]
+    bob.facts = {**bob.facts, "shm_mib": 4096}
+    bob.save()
+    assert codes_of(alice, shm="2GiB") == []
+    Device.objects.filter(node=bob, index=1).update(is_healthy=False)
+    assert codes_of(alice, shm="2GiB") == []
+    assert codes_of(alice, shm="2049MiB") == ["shm"]
+
+
+def test_a_gpu_counts_for_what_its_model_has_whatever_its_agent_reports(alice: Organisation, bob: Node) -> None:
+    assert codes_of(alice, cuda="12.4") == ["cuda"]
+    Device.objects.filter(node=bob).update(details={"cuda": "12.4", "compute_capability": "12.0"})
+    assert codes_of(alice, cuda="12.4", compute_capability="9.0") == []
+    assert codes_of(alice, compute_capability="10.0") == ["compute_capability"]
+    Device.objects.filter(node=bob, index=0).update(details={"cuda": "12.4", "compute_capability": "8.0"})
+    assert codes_of(alice, compute_capability="9.0") == ["compute_capability"]
+
+
 def test_a_plain_process_isolates_nothing_whatever_its_agent_reports(bob: Node) -> None:
     bob.executor, bob.facts = "process", {**bob.facts, "isolation": "gvisor"}
     bob.save()

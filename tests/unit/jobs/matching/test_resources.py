@@ -1,4 +1,4 @@
-"""What a job asks of a node beside its devices: shared memory, by the lease's share of it."""
+"""What a job asks of a node and of its devices' software: shared memory, CUDA, compute capability."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import exclusions_of
 from jobs.matching.fit import screen
 from jobs.matching.fixes import find_fixes
+from jobs.matching.snapshot import NodeRow
 from tests.unit.jobs.matching.fleets import demand, fleet, gpus, node
 
 
@@ -39,3 +40,35 @@ def test_the_fix_is_the_most_that_a_node_has() -> None:
     wanted = demand(shm_mib=9000)
     (fix,) = find_fixes(wanted, rows, screen(wanted, rows).excluded)
     assert (fix.field, fix.value, fix.message) == ("resources.shm", "8GiB", "8GiB of /dev/shm adds 1 node")
+
+
+def versioned(number: int, capability: tuple[int, int], cuda: tuple[int, int]) -> NodeRow:
+    return node(number, groups=[gpus(first=number * 100, compute_capability=capability, cuda=cuda)])
+
+
+def test_a_device_has_at_least_the_capability_and_the_cuda_that_the_job_names() -> None:
+    rows = fleet(versioned(1, (8, 9), (12, 4)), versioned(2, (9, 0), (11, 8)), versioned(3, (0, 0), (0, 0)))
+    assert len(screen(demand(), rows).slots) == 3
+    assert [slot.row for slot in screen(demand(compute_capability=(8, 9), cuda=(12, 4)), rows).slots] == [0]
+    screened = screen(demand(compute_capability=(9, 0), cuda=(12, 4)), rows)
+    assert screened.excluded == {Why.COMPUTE_CAPABILITY: 2, Why.CUDA: 1}
+
+
+def test_ten_is_more_than_nine_of_a_version() -> None:
+    assert screen(demand(compute_capability=(9, 0)), fleet(versioned(1, (10, 0), (13, 0)))).slots
+
+
+def test_the_nearest_versions_are_offered_as_fixes() -> None:
+    rows = fleet(versioned(1, (8, 0), (12, 4)), versioned(2, (8, 9), (12, 8)), versioned(3, (0, 0), (0, 0)))
+    wanted = demand(compute_capability=(10, 0))
+    (fix,) = find_fixes(wanted, rows, screen(wanted, rows).excluded)
+    assert (fix.field, fix.value, fix.message) == (
+        "resources.compute_capability",
+        "8.9",
+        "compute capability 8.9 adds 1 node",
+    )
+    wanted = demand(cuda=(13, 0))
+    (fix,) = find_fixes(wanted, rows, screen(wanted, rows).excluded)
+    assert (fix.field, fix.value) == ("resources.cuda", "12.8")
+    unsaid = fleet(versioned(3, (0, 0), (0, 0)))
+    assert find_fixes(wanted, unsaid, screen(wanted, unsaid).excluded) == []

@@ -55,6 +55,9 @@ resources:
   kind: any
   models: [H100, RTX 4090]
   memory: 24GB
+  cuda: 12.4
+  compute_capability: "9"
+  shm: 2GiB
   region: eu-west
 work: {tokens: 600_000}
 budget: {max_total: 2.10, max_per_gpu_hour: $0.30, deadline: 1h30m}
@@ -71,6 +74,8 @@ def test_a_full_file_becomes_integers_and_lists() -> None:
     spec = parse(FULL)
     assert spec.resources.devices == 6
     assert (spec.resources.memory_mib, spec.resources.region) == (22889, ["eu-west"])
+    resources = spec.resources
+    assert (resources.cuda, resources.compute_capability, resources.shm_mib) == ((12, 4), (9, 0), 2048)
     assert spec.work is not None and spec.work.tokens == 600_000
     assert spec.budget.max_total_usd_micros == 2_100_000
     assert spec.budget.max_per_gpu_hour_usd_micros == 300_000
