@@ -28,6 +28,7 @@ RUNTIME_FEATURES = (
     "train.shares",
     "train.activation_checkpointing",
     "train.compile",
+    "train.offload",
     "train.open_learning_rate",
     "train.open_sequence_length",
     "train.chat_template",

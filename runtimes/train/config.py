@@ -21,6 +21,8 @@ strategy            how the ranks share the work: `fsdp2` (model sharded over th
 shares              how the ranks share out a batch: `even`, or `measured`, as many sequences as each one's speed allows
 activation_checkpointing  what the backward pass computes anew instead of keeping it: `none`, `selective`, `full`
 compile             compile each decoder block (torch.compile): faster steps on a GPU, after a minute
+offload             what lies in the node's memory in place of the GPU's: `none`, or `all` of weights, gradients and
+                    optimizer state between their uses; with strategies that shard the model
 lora                null: train every weight. A mapping, which may be empty: train adapters beside the model's weights.
                     Its keys: `rank` of the adapters; `alpha`, they count alpha / rank times; `dropout` of what they are
                     given; `targets`, the linear modules that have one: `all-linear`, or names or ends of names
@@ -67,6 +69,8 @@ TARGETS_MAX = 256
 TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")  # a module's name, or its end
 DTYPES = ("auto", "float32", "bfloat16")
 SHARES = ("even", "measured")
+OFFLOADS = ("none", "all")
+OFFLOADING_STRATEGIES = ("fsdp2", "hsdp")  # the others keep the whole model where they compute
 CHECKPOINTINGS = ("none", "selective", "full")
 
 
@@ -104,6 +108,7 @@ class TrainConfig:
     shares: str = "even"
     activation_checkpointing: str = "none"
     compile: bool = False
+    offload: str = "none"
     lora: Lora | None = None
     seed: int = 0
     steps: int | None = None
@@ -182,6 +187,9 @@ def _conflicts(values: dict[str, Any], raw: dict[str, Any]) -> list[str]:
     batch = values.get("global_batch_size", TrainConfig.global_batch_size)
     if values.get("log_samples") and batch > LOGGED_BATCH_SIZE_MAX:
         mistakes.append(f"log_samples needs a global_batch_size of at most {LOGGED_BATCH_SIZE_MAX}, got {batch}")
+    strategy = values.get("strategy", TrainConfig.strategy)
+    if values.get("offload", "none") != "none" and strategy not in OFFLOADING_STRATEGIES:
+        mistakes.append(f"offload needs strategy {' or '.join(OFFLOADING_STRATEGIES)}, got {strategy}")
     model = values.get("model", TrainConfig.model)
     if values.get("lora") is not None and model in shipped_models():
         mistakes.append(f"lora needs a model with weights, {model} is shipped without: take a folder or a hub id")
@@ -274,6 +282,7 @@ CHECKS: dict[str, Check] = {
     "shares": one_of(*SHARES),
     "activation_checkpointing": one_of(*CHECKPOINTINGS),
     "compile": boolean,
+    "offload": one_of(*OFFLOADS),
     "lora": _optional(_lora),
     "seed": integer(0, 2**63 - 1),
     "steps": integer(1, STEPS_MAX, optional=True),

@@ -167,7 +167,10 @@ def prepare_training(
     install_loss(model, compiles=compiles)
     clock = BlockClock(model, ranks.device) if config.shares == "measured" else None
     units = filled_units(model, source, seed=config.seed, is_resumed=resume_from is not None)
-    model = strategy.wrap(units, ranks, dtype)
+    offloads = config.offload == "all"
+    model = strategy.wrap(units, ranks, dtype, offloads=offloads)
+    if offloads and ranks.device.type == "cpu":
+        print_line(ranks, "offload: the model lies in the node's memory anyway, there is no GPU")
     optimizer = make_optimizer(model, config)
     training = Training(
         config,

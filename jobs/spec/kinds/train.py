@@ -85,6 +85,7 @@ class TrainSection(Section):
         "none", description="none, selective or full"
     )
     compile: bool = Field(False, description="true or false")
+    offload: Literal["none", "all"] = Field("none", description="none or all")
     lora: LoraSection | None = Field(
         None, description="a mapping of rank, alpha, dropout and targets, {} for their defaults, or null"
     )
@@ -109,7 +110,7 @@ class TrainSection(Section):
 
 # That the first runtimes did not have, or whose default was another.
 LATER_FIELDS = (
-    *("strategy", "shares", "activation_checkpointing", "compile", "lora"),
+    *("strategy", "shares", "activation_checkpointing", "compile", "offload", "lora"),
     *("learning_rate", "sequence_length", "chat_template", "train_on_inputs", "packing"),
 )
 # Numbers that may be left open; a runtime from before that would call them missing.
@@ -154,6 +155,7 @@ class TrainSpec(SpecKind):
             yield ("work", "flops_per_step"), message, "no such field"
         yield from _check_batches(data)
         yield from _check_adapters(data)
+        yield from _check_offload(data)
 
     def canonical_section(self, section: Section) -> dict[str, Any]:
         """With every default but those of later fields: specs from before these keep their hash, and runtimes from
@@ -248,6 +250,13 @@ def _check_adapters(data: Mapping[str, Any]) -> Iterator[Finding]:
     if isinstance(model, str) and model in shipped_models():
         message = f"trains adapters beside a model's weights, and {model} is shipped without any"
         yield ("train", "lora"), message, "a model with weights: a folder under files or a hub id"
+
+
+def _check_offload(data: Mapping[str, Any]) -> Iterator[Finding]:
+    train = data.get("train")
+    if isinstance(train, dict) and train.get("offload") == "all" and train.get("strategy") == "ddp":
+        message = "is all, and ddp keeps the whole model on each device"
+        yield ("train", "offload"), message, "none, or strategy: fsdp2 or hsdp"
 
 
 def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -123,6 +123,13 @@ FIELDS = [
     resource("a capability in words", "compute_capability: sm_90", "compute_capability", "'sm_90' is not a version"),
     resource("a negative capability", "compute_capability: -8", "compute_capability", "-8 is not a version"),
     resource("CUDA of processors", "kind: cpu, cuda: 12.4", "cuda", "is of GPUs, and kind is cpu"),
+    one(
+        "replicas that offload",
+        GOOD.replace("train: {}", "train: {offload: all, strategy: ddp}"),
+        5,
+        "train.offload",
+        "is all, and ddp keeps the whole model on each device",
+    ),
     resource("a model that is a number", "models: [4090]", "models[0]", "4090 is not valid"),
     resource("a region with a space", "region: [eu west]", "region[0]", "'eu west' is not valid"),
     budget("no maximum", "deadline: 2h", "max_total", "is missing"),

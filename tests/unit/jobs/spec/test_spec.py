@@ -153,14 +153,14 @@ def test_every_strategy_but_the_first_needs_a_runtime_that_knows_it() -> None:
 
 def test_later_fields_change_nothing_where_they_are_not_used_and_need_a_runtime_that_knows_them() -> None:
     unset = parse(FULL)
-    said = parse(FULL.replace("train: {", "train: {activation_checkpointing: none, compile: false, "))
+    said = parse(FULL.replace("train: {", "train: {activation_checkpointing: none, compile: false, offload: none, "))
     assert spec_hash(said) == spec_hash(unset)
-    used = parse(FULL.replace("train: {", "train: {activation_checkpointing: full, compile: true, "))
+    used = parse(FULL.replace("train: {", "train: {activation_checkpointing: full, compile: true, offload: all, "))
     assert from_wire(canonical(used)) == used
     config = parse_config(kind_of(used).config(used))
-    assert (config.activation_checkpointing, config.compile) == ("full", True)
+    assert (config.activation_checkpointing, config.compile, config.offload) == ("full", True, "all")
     needed = kind_of(used).runtime_features(used)
-    assert needed == {"train.activation_checkpointing", "train.compile"} <= set(RUNTIME_FEATURES)
+    assert needed == {"train.activation_checkpointing", "train.compile", "train.offload"} <= set(RUNTIME_FEATURES)
 
 
 def test_what_is_left_open_is_as_before_for_a_new_model_and_the_runtimes_choice_for_others() -> None:
