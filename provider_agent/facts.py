@@ -23,6 +23,7 @@ RUNTIME_FEATURES = (
     "checkpoint_auto",
     "setup",
     "requirements",
+    "requirements_lock",
     "train.ddp",
     "train.hsdp",
     "train.shares",

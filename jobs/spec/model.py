@@ -202,7 +202,7 @@ class JobFields(Section):
         f" {SETUP_CHARACTERS_MAX} characters",
     )
     requirements: RequirementsPath | None = Field(
-        None, description="a path under files that ends with .txt, such as requirements.txt"
+        None, description="a path under files that ends with .txt, such as requirements.txt, or a uv.lock"
     )
     network: Literal["none", "public"] = Field("none", description="none or public")
     lent: Annotated[list[Label], BeforeValidator(listed), Field(max_length=LENT_MAX)] = Field(

@@ -391,6 +391,8 @@ def test_setup_and_requirements_are_for_own_commands_and_agents_that_know_them()
     assert canonical(given)["requirements"] == "r/all.txt"
     assert from_wire(canonical(given)) == given
     assert kind_of(given).runtime_features(given) == {"setup", "requirements"} <= set(RUNTIME_FEATURES)
+    locked = parse(head + "requirements: uv.lock\nfiles: [uv.lock, pyproject.toml]\nnetwork: public\n")
+    assert kind_of(locked).runtime_features(locked) == {"requirements", "requirements_lock"} <= set(RUNTIME_FEATURES)
     for line in ("setup: x", "requirements: r.txt"):
         with pytest.raises(ValueError, match="is given without a command: the built-in runtime brings"):
             parse(FULL + f"\n{line}\n")
@@ -401,7 +403,9 @@ def test_setup_and_requirements_are_for_own_commands_and_agents_that_know_them()
     [
         ("requirements: r.txt\nnetwork: public", "r.txt is not among files"),
         ("requirements: r.txt\nfiles: r.txt", "network is none"),
-        ("requirements: uv.lock\nfiles: .", "ends with .txt"),
+        ("requirements: poetry.lock\nfiles: .", "or is called uv.lock"),
+        ("requirements: uv.lock\nfiles: .", "read by uv, which not every node has, and network is none"),
+        ("requirements: a/uv.lock\nfiles: [a/uv.lock]\nnetwork: public", "a/uv.lock is sent without its project"),
         ("requirements: ../r.txt\nfiles: .", "is not a path of plain names"),
         ("setup: ['']", "is empty"),
         ("setup: []", "setup"),

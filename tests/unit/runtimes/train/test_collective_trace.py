@@ -40,10 +40,10 @@ def leave(work: Path, rank: int, content: bytes | list[dict[str, Any]]) -> None:
 def test_each_rank_says_where_it_was_and_who_is_behind(tmp_path: Path) -> None:
     leave(tmp_path, 10, [entry(6)])
     leave(tmp_path, 2, [entry(6), entry(7, state="scheduled", frames=[])])
+    began = "nccl:all_reduce of [[4096, 2]], started, in one_step of loop.py:131"
     assert describe_traces(tmp_path) == [
         "rank 2, group 0: its last collective is number 7, nccl:all_reduce of [[4096, 2]], scheduled",
-        "rank 10, group 0: its last collective is number 6, nccl:all_reduce of [[4096, 2]], started"
-        + ", in one_step of loop.py:131; others began number 7",
+        f"rank 10, group 0: its last collective is number 6, {began}; others began number 7",
     ]
 
 
