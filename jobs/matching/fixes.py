@@ -70,23 +70,37 @@ def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 
 
 def _lower_capability(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    return _lower_version("compute_capability", "compute capability", demand, snapshot)
+    places = _places(dataclasses.replace(demand, compute_capability=(0, 0)), snapshot)
+    version = _highest(snapshot, places, lambda group: group.compute_capability)
+    if version == (0, 0):
+        return None
+    return Change(
+        "resources.compute_capability",
+        format_version(version),
+        dataclasses.replace(demand, compute_capability=version),
+        f"compute capability {format_version(version)} adds {{n}}",
+    )
 
 
 def _lower_cuda(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    return _lower_version("cuda", "CUDA", demand, snapshot)
-
-
-def _lower_version(name: str, words: str, demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    """The highest version that some place has; none where no agent says which it has."""
-    places = _places(dataclasses.replace(demand, **{name: (0, 0)}), snapshot)
-    versions = [min(getattr(_group(snapshot, place, i), name) for i in range(len(place.slots))) for place in places]
-    version = max(versions, default=(0, 0))
+    places = _places(dataclasses.replace(demand, cuda=(0, 0)), snapshot)
+    version = _highest(snapshot, places, lambda group: group.cuda)
     if version == (0, 0):
         return None
-    text = format_version(version)
-    relaxed = dataclasses.replace(demand, **{name: version})
-    return Change(f"resources.{name}", text, relaxed, f"{words} {text} adds {{n}}")
+    return Change(
+        "resources.cuda",
+        format_version(version),
+        dataclasses.replace(demand, cuda=version),
+        f"CUDA {format_version(version)} adds {{n}}",
+    )
+
+
+def _highest(
+    snapshot: FleetSnapshot, places: Sequence[Place], version_of: Callable[[DeviceGroup], tuple[int, int]]
+) -> tuple[int, int]:
+    """The highest version that all slots of some place have; (0, 0) where no agent says which it has."""
+    versions = [min(version_of(_group(snapshot, place, i)) for i in range(len(place.slots))) for place in places]
+    return max(versions, default=(0, 0))
 
 
 def _less_shm(demand: Demand, snapshot: FleetSnapshot) -> Change | None:

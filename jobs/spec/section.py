@@ -113,7 +113,8 @@ InputPath = Annotated[str, StringConstraints(min_length=1, max_length=512), Afte
 Micros = Annotated[int, BeforeValidator(parse_money)]
 Seconds = Annotated[int, BeforeValidator(parse_duration)]
 Mib = Annotated[int, BeforeValidator(parse_memory)]
-Version = Annotated[tuple[int, int], BeforeValidator(as_version)]
+Part = Annotated[int, Field(ge=0, le=99)]  # of a version
+Version = Annotated[tuple[Part, Part], BeforeValidator(as_version)]
 Number = Annotated[float, BeforeValidator(_number)]
 Percent = Annotated[int, Field(ge=0, le=100)]
 Words = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]

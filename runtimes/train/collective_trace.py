@@ -51,12 +51,11 @@ def write_trace(work_dir: Path, rank: int) -> None:
     if "torch.distributed" not in sys.modules:
         return
     with suppress(Exception):  # this rank has failed for another reason, which must be reported
-        from torch._C import _distributed_c10d
+        from torch._C._distributed_c10d import _dump_fr_trace  # type: ignore[attr-defined]  # not in its stubs
 
-        untyped: Any = _distributed_c10d
         path = work_dir / FOLDER / f"rank-{rank}"
         if not path.exists():  # NCCL's watchdog was first
-            path.write_bytes(untyped._dump_fr_trace())
+            path.write_bytes(_dump_fr_trace())
 
 
 def remove_traces(work_dir: Path) -> None:

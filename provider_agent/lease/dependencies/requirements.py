@@ -36,6 +36,12 @@ def install_line(requirements: str, work: Path, seen_work: str) -> str:
     return f'"$VIRTUAL_ENV/bin/python" {shlex.join(words)}'
 
 
+def shown_install(requirements: str) -> str:
+    """What the log says in place of the line for a lock; empty where the line speaks for itself."""
+    is_lock = PurePosixPath(requirements).name == LOCK_NAME
+    return f"uv export of {requirements}, and pip install of what it names" if is_lock else ""
+
+
 def _lock_line(project: str) -> str:
     """For the folder of a lock and its project, as the program sees it. The project itself is not installed.
 
