@@ -12,9 +12,9 @@ import psutil
 
 from provider_agent.config import AgentSettings, DataFolder
 from provider_agent.devices.cpu import MIB, cpu_model
+from provider_agent.devices.memory import memory_for_leases_mib
 from provider_agent.executors.base import Executor
 from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFacts
-from provider_agent.system.memory import memory_for_leases_mib
 
 # What this agent's runtimes know and earlier ones did not: a job that needs one is placed on no older agent.
 RUNTIME_FEATURES = (

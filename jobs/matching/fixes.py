@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jobs.matching.demand import ISOLATIONS, UNISOLATED, Demand
 from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import format_memory
-from jobs.matching.fit import screen, shm_mib_of
+from jobs.matching.fit import lease_part, screen
 from jobs.matching.places import Place, places_of
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot
 from jobs.spec.units import format_money, format_version
@@ -103,18 +103,38 @@ def _highest(
     return max(versions, default=(0, 0))
 
 
+def _fewer_cpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    cpus = _largest_part(dataclasses.replace(demand, cpus=0), snapshot, snapshot.cpus)
+    relaxed = dataclasses.replace(demand, cpus=cpus)
+    return Change("resources.cpus", str(cpus), relaxed, f"{cpus} cores per node adds {{n}}") if cpus else None
+
+
+def _less_ram(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    mib = _largest_part(dataclasses.replace(demand, ram_mib=0), snapshot, snapshot.ram_mib)
+    return _size("ram", mib, dataclasses.replace(demand, ram_mib=mib), "of memory per node")
+
+
+def _less_disk(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    mib = _largest_part(dataclasses.replace(demand, disk_mib=0), snapshot, snapshot.disk_mib)
+    return _size("disk", mib, dataclasses.replace(demand, disk_mib=mib), "of free disk")
+
+
 def _less_shm(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    places = _places(dataclasses.replace(demand, shm_mib=0), snapshot)
-    sizes = [min(shm_mib_of(snapshot, slot.row, demand.devices) for slot in place.slots) for place in places]
-    mib = max(sizes, default=0)
+    mib = _largest_part(dataclasses.replace(demand, shm_mib=0), snapshot, snapshot.shm_mib)
+    return _size("shm", mib, dataclasses.replace(demand, shm_mib=mib), "of /dev/shm")
+
+
+def _size(name: str, mib: int, relaxed: Demand, of: str) -> Change | None:
     if mib < 1:
         return None
-    return Change(
-        "resources.shm",
-        format_memory(mib),
-        dataclasses.replace(demand, shm_mib=mib),
-        f"{format_memory(mib)} of /dev/shm adds {{n}}",
-    )
+    return Change(f"resources.{name}", format_memory(mib), relaxed, f"{format_memory(mib)} {of} adds {{n}}")
+
+
+def _largest_part(without: Demand, snapshot: FleetSnapshot, column: tuple[int, ...]) -> int:
+    """Of a demand that does not ask for it: the most of a column that a lease has on every node of some place."""
+    places = _places(without, snapshot)
+    sizes = (min(lease_part(snapshot, slot.row, without.devices, column) for slot in each.slots) for each in places)
+    return max(sizes, default=0)
 
 
 def _more_regions(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
@@ -259,6 +279,9 @@ RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change
     (frozenset({Why.MEMORY}), _less_memory),
     (frozenset({Why.COMPUTE_CAPABILITY}), _lower_capability),
     (frozenset({Why.CUDA}), _lower_cuda),
+    (frozenset({Why.CPUS}), _fewer_cpus),
+    (frozenset({Why.RAM}), _less_ram),
+    (frozenset({Why.DISK}), _less_disk),
     (frozenset({Why.SHM}), _less_shm),
     (frozenset({Why.REGION}), _more_regions),
     (frozenset({Why.MODEL}), _more_models),

@@ -33,7 +33,7 @@ from marketplace.nodes.models import Device, FabricLink, Node, Offer
 from marketplace.nodes.models.node import isolation_of
 from marketplace.nodes.offering import schedule
 from marketplace.nodes.states import NodeState
-from provider_agent.protocol import BEAT_SECONDS_IDLE, MISSES_UNTIL_SUSPECT
+from provider_agent.protocol import BEAT_SECONDS_IDLE, DISK_RESERVE_MIB, MISSES_UNTIL_SUSPECT, leases_memory_mib
 
 FLUSH_SECONDS = 10  # beats reach the database in bulk, some seconds late
 SUSPECT_AFTER = timedelta(seconds=MISSES_UNTIL_SUSPECT * BEAT_SECONDS_IDLE + FLUSH_SECONDS)
@@ -87,6 +87,9 @@ class _NodeFacts(NamedTuple):
     signs_tokens: str | None
     serves: str | None
     runtime_features: str | None  # as JSON
+    cpu_count: int
+    memory_mib: int
+    disk_free_mib: str | None
     shm_mib: str | None
     hours: str  # the same
 
@@ -189,6 +192,7 @@ def _read_supply() -> FleetSnapshot:
             signs_tokens=KeyTextTransform("has_token_receipts", "facts"),
             serves=KeyTextTransform("is_server", "facts"),
             runtime_features=KeyTextTransform("runtime_features", "facts"),
+            disk_free_mib=KeyTextTransform("disk_free_mib", "facts"),
             shm_mib=KeyTextTransform("shm_mib", "facts"),
         )
         .order_by("id")
@@ -256,6 +260,9 @@ def _node_row(
         open_seconds=open_seconds,
         organisation_id=node.organisation_id,
         allows_strangers=node.allows_strangers,
+        cpus=node.cpu_count,
+        ram_mib=leases_memory_mib(node.memory_mib),
+        disk_mib=max(int(node.disk_free_mib or 0) - DISK_RESERVE_MIB, 0),
         shm_mib=int(node.shm_mib or 0),
         devices=devices.total,
     )

@@ -33,6 +33,7 @@ from jobs.spec.section import (
     listed,
 )
 
+CPUS_MAX = 4096
 GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
 NODES_MAX = 1024
 DEFAULT_ISOLATION: Final = "container"
@@ -74,6 +75,11 @@ class Resources(Section):
     compute_capability: Version | None = Field(
         None, description="the lowest compute capability of its GPUs, such as 8.0 (A100), 8.9 (L40S) or 9.0 (H100)"
     )
+    cpus: int | None = Field(
+        None, ge=1, le=CPUS_MAX, description=f"a whole number from 1 to {CPUS_MAX}: processor cores on each node"
+    )
+    ram_mib: Mib = Field(0, alias="ram", description="memory of each node with its unit, such as 64GB or 64GiB")
+    disk_mib: Mib = Field(0, alias="disk", description="free disk of each node with its unit, such as 200GB")
     shm_mib: Mib = Field(0, alias="shm", description="the size of /dev/shm with its unit, such as 8GB or 8GiB")
     region: Annotated[list[Region], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a region or a list of them: small letters, digits and -"
@@ -171,7 +177,7 @@ class JobFields(Section):
     )
     resources: Resources = Field(
         Resources(),
-        description="a mapping with gpus, nodes, kind, models, memory, cuda, compute_capability, shm, region and"
+        description="a mapping with gpus, nodes, kind, models, memory, cuda, compute_capability, cpus, ram, disk, shm, region and"
         " isolation",
     )
     work: Work | None = Field(None, description="a mapping with tokens or steps")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from provider_agent.context import AgentContext
 from provider_agent.devices.base import cores_of
+from provider_agent.devices.memory import memory_for_leases_mib
 from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.lease.collecting import record_given
@@ -31,7 +32,6 @@ from provider_agent.lease.workfolder import (
 )
 from provider_agent.overlay import Overlay, overlay_of
 from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
-from provider_agent.system.memory import memory_for_leases_mib
 from provider_agent.system.removal import remove_tree
 from runtimes.contract import checkpoint_folder
 

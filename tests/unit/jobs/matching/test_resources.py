@@ -42,6 +42,21 @@ def test_the_fix_is_the_most_that_a_node_has() -> None:
     assert (fix.field, fix.value, fix.message) == ("resources.shm", "8GiB", "8GiB of /dev/shm adds 1 node")
 
 
+def test_cores_memory_and_disk_are_a_leases_share_and_each_has_its_fix() -> None:
+    rows = fleet(node(1, groups=[gpus(4)], devices=4, cpus=32, ram_mib=40 * 1024, disk_mib=400 * 1024))
+    has = demand(devices=2, cpus=16, ram_mib=20 * 1024, disk_mib=200 * 1024)
+    assert screen(has, rows).slots
+    for wanted, why, field, value in (
+        (demand(devices=2, cpus=17), Why.CPUS, "resources.cpus", "16"),
+        (demand(devices=2, ram_mib=20 * 1024 + 1), Why.RAM, "resources.ram", "20GiB"),
+        (demand(devices=2, disk_mib=200 * 1024 + 1), Why.DISK, "resources.disk", "200GiB"),
+    ):
+        screened = screen(wanted, rows)
+        assert screened.excluded == {why: 1}
+        (fix,) = find_fixes(wanted, rows, screened.excluded)
+        assert (fix.field, fix.value, fix.nodes) == (field, value, 1)
+
+
 def versioned(number: int, capability: tuple[int, int], cuda: tuple[int, int]) -> NodeRow:
     return node(number, groups=[gpus(first=number * 100, compute_capability=capability, cuda=cuda)])
 

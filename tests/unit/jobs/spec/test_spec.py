@@ -58,6 +58,9 @@ resources:
   cuda: 12.4
   compute_capability: "9"
   shm: 2GiB
+  cpus: 8
+  ram: 64GiB
+  disk: 1TiB
   region: eu-west
 work: {tokens: 600_000}
 budget: {max_total: 2.10, max_per_gpu_hour: $0.30, deadline: 1h30m}
@@ -76,6 +79,7 @@ def test_a_full_file_becomes_integers_and_lists() -> None:
     assert (spec.resources.memory_mib, spec.resources.region) == (22889, ["eu-west"])
     resources = spec.resources
     assert (resources.cuda, resources.compute_capability, resources.shm_mib) == ((12, 4), (9, 0), 2048)
+    assert (resources.cpus, resources.ram_mib, resources.disk_mib) == (8, 65_536, 1 << 20)
     assert spec.work is not None and spec.work.tokens == 600_000
     assert spec.budget.max_total_usd_micros == 2_100_000
     assert spec.budget.max_per_gpu_hour_usd_micros == 300_000
