@@ -177,8 +177,8 @@ class JobFields(Section):
     )
     resources: Resources = Field(
         Resources(),
-        description="a mapping with gpus, nodes, kind, models, memory, cuda, compute_capability, cpus, ram, disk, shm, region"
-        " and isolation",
+        description="a mapping with gpus, nodes, kind, models, memory, cuda, compute_capability, cpus, ram, disk, shm,"
+        " region and isolation",
     )
     work: Work | None = Field(None, description="a mapping with tokens or steps")
     budget: Budget = Field(description="a mapping with max_total, max_per_gpu_hour, deadline")
