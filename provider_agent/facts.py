@@ -12,6 +12,7 @@ import psutil
 
 from provider_agent.config import AgentSettings, DataFolder
 from provider_agent.devices.cpu import MIB, cpu_model
+from provider_agent.devices.memory import memory_for_leases_mib
 from provider_agent.executors.base import Executor
 from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFacts
 
@@ -22,11 +23,13 @@ RUNTIME_FEATURES = (
     "checkpoint_auto",
     "setup",
     "requirements",
+    "requirements_lock",
     "train.ddp",
     "train.hsdp",
     "train.shares",
     "train.activation_checkpointing",
     "train.compile",
+    "train.offload",
     "train.open_learning_rate",
     "train.open_sequence_length",
     "train.chat_template",
@@ -92,6 +95,7 @@ def find_facts(
         updates=updates or UpdateFacts(),
         has_token_receipts=True,
         is_server=is_server,
+        shm_mib=executor.shm_mib(memory_for_leases_mib()),
         runtime_features=list(RUNTIME_FEATURES),
         devices=devices,
     )

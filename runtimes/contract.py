@@ -59,6 +59,8 @@ HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
 RESERVED_NAMES = frozenset({"checkpoint", "resume", "config.json", "events.jsonl", SERVE_SOCKET})
 WHEELS_NAME = "wheels"  # beside a file of requirements: packages that are not fetched from the internet
+LOCK_NAME = "uv.lock"  # in place of a file of requirements, beside its project
+PROJECT_NAME = "pyproject.toml"
 CHECKPOINT_PATH_CHARACTERS_MAX = 200
 CHECKPOINT_PATH_PARTS_MAX = 8
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -272,8 +274,8 @@ def requirements_path_mistake(path: str) -> str | None:
         return f"has more than {CHECKPOINT_PATH_CHARACTERS_MAX} characters or {CHECKPOINT_PATH_PARTS_MAX} names"
     if not all(_PLAIN_NAME.fullmatch(part) for part in parts):
         return "is not a path of plain names under files (letters, digits, _, . and -, the first no . or -)"
-    if not path.endswith(".txt"):
-        return "is no file of requirements, which ends with .txt (`uv export` and `pip freeze` make one)"
+    if not path.endswith(".txt") and parts[-1] != LOCK_NAME:
+        return f"is no file of requirements, which ends with .txt (`pip freeze` makes one) or is called {LOCK_NAME}"
     return None
 
 

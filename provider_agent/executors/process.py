@@ -42,6 +42,8 @@ SHARED_FOLDERS_NAME = "lent"
 START_TIME_TOLERANCE = 0.05
 SERVING_NEEDS = ("runtimes.serve", "torch", "transformers", "fastapi", "uvicorn")
 FIND_SECONDS_MAX = 60.0
+SHM_FOLDER = "/dev/shm"  # noqa: S108 - its size alone is read
+MIB = 1024**2
 # Only found, not imported: torch alone takes seconds, and memory.
 FIND_SERVING = """
 import sys
@@ -92,6 +94,13 @@ class ProcessExecutor:
     def isolation(self, *, has_gpus: bool) -> Literal["none"]:
         """Nothing."""
         return "none"
+
+    def shm_mib(self, memory_mib: int) -> int:
+        """That of the node, which all programs share: its size is nobody's to choose."""
+        try:
+            return shutil.disk_usage(SHM_FOLDER).total // MIB
+        except OSError:
+            return 0
 
     def gang(self, *, has_gpus: bool) -> Literal["address"]:
         """By the node's own addresses, which every program here shares."""

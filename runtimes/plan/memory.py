@@ -10,7 +10,7 @@ The largest of the last three is the peak. `benchmarks/train.py --memory` holds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtimes.plan.activations import SINGLE, Computing, block_bytes, replaced_bytes, selective_bytes
 from runtimes.plan.shapes import ModelMistake, ModelShape
@@ -93,6 +93,16 @@ def batches_of(config: TrainConfig, place: Place) -> Batches:
     return Batches(-(-most // passes) * config.rows_per_sample, passes, config.length)
 
 
+def host_bytes(shape: ModelShape, config: TrainConfig, place: Place) -> int:
+    """What `offload: all` keeps in the memory of each node: weights, gradients, moments and copies of its ranks; else 0."""
+    if config.offload != "all" or not place.is_gpu:
+        return 0
+    step = _Step(shape, replace(config, offload="none"), place)
+    return (step.weights + step.moments + step.copies + SINGLE * step.trained // step.shards) * (
+        place.ranks // place.nodes
+    )
+
+
 def reckon_memory(shape: ModelShape, config: TrainConfig, place: Place) -> Memory:
     """The peak of the rank that has most to do. Raises ModelMistake for adapters at modules that are not there."""
     step = _Step(shape, config, place)
@@ -127,6 +137,10 @@ class _Step:
         self.moments = MOMENTS * SINGLE * self.trained // self.shards
         has_best = config.early_stop is not None and config.early_stop.export_best
         self.copies = ((config.ema is not None) + has_best) * SINGLE * self.trained // self.shards
+        # Offloaded, all of a rank's own parts lie in the node's memory; on a processor that is the device's, too.
+        self.is_offloaded = config.offload == "all" and place.is_gpu
+        if self.is_offloaded:
+            self.weights = self.moments = self.copies = 0
         # 2. What a token keeps.
         numbers = len(shape.adapted(lora.targets)) * lora.rank if lora else 0
         is_autocast = self.is_ddp and self.size < SINGLE
@@ -166,7 +180,7 @@ class _Step:
             anew = self.block_bytes.kept - replaced_bytes(self.shape, self.computing, checkpointing=checkpointing)
         states = self.computing.residual * tokens * self.shape.hidden
         exchanged = 0  # already, of this pass; of an earlier one they have their room
-        if not self.is_ddp and self.batches.passes == 1:
+        if not self.is_ddp and self.batches.passes == 1 and not self.is_offloaded:
             exchanged = SINGLE * done * self.trained_block // self.shards
         return self._memory(
             "backward",
@@ -181,7 +195,7 @@ class _Step:
         root = self.shape.root if self.config.lora is None else 0
         own = 0 if self.is_ddp else (self.size + SINGLE) * root
         whole = self._earlier_gradients() if self.batches.passes > 1 and self._has_room() else 0
-        shared = SINGLE * self.trained // self.shards
+        shared = 0 if self.is_offloaded else SINGLE * self.trained // self.shards
         return self._memory(
             "end",
             gradients=max(shared, whole),
@@ -199,13 +213,15 @@ class _Step:
         """Of passes before the last one; DDP keeps its room for them from the beginning."""
         if self.is_ddp:
             return SINGLE * self.trained
-        if self.batches.passes == 1:
+        if self.batches.passes == 1 or self.is_offloaded:
             return 0
         return SINGLE * self.trained // (1 if self._has_room() else self.shards)
 
     def _has_room(self) -> bool:
         """As runtimes/train/strategies/fsdp2.py decides; where the memory is not known, it is taken to be enough."""
         memory = self.place.memory_bytes
+        if self.config.offload == "all":
+            return False
         return not memory or SINGLE * self.trained <= WHOLE_GRADIENTS_SHARE * memory
 
     def _root(self) -> int:

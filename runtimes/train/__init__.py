@@ -7,6 +7,7 @@ config.py       the configuration, checked whole
 container.py    the folders and the place among the ranks, from the environment
 loop.py         the training from its start to its end
 strategies/     how the ranks share the work: one module a strategy
+collective_trace.py  which collective each rank was in when one failed
 parallel.py     the ranks' process groups, and what they exchange beside the gradients
 model.py        the model: shipped, from a folder, or from the hub
 weights.py      its weights, read or drawn block by block

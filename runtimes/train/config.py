@@ -22,6 +22,8 @@ strategy            how the ranks share the work: `fsdp2` (model sharded over th
 shares              how the ranks share out a batch: `even`, or `measured`, as many sequences as each one's speed allows
 activation_checkpointing  what the backward pass computes anew instead of keeping it: `none`, `selective`, `full`
 compile             compile each decoder block (torch.compile): faster steps on a GPU, after a minute
+offload             what lies in the node's memory in place of the GPU's: `none`, or `all` of weights, gradients and
+                    optimizer state between their uses; with strategies that shard the model
 lora                null: train every weight. A mapping, which may be empty: train adapters beside the model's weights.
                     Its keys: `rank` of the adapters; `alpha`, they count alpha / rank times; `dropout` of what they are
                     given; `targets`, the linear modules that have one: `all-linear`, or names or ends of names
@@ -87,6 +89,8 @@ EMA_MAX = 0.999999
 DTYPES = ("auto", "float32", "bfloat16")
 SHARES = ("even", "measured")
 QUANTIZATIONS = ("nf4",)
+OFFLOADS = ("none", "all")
+OFFLOADING_STRATEGIES = ("fsdp2", "hsdp")  # the others keep the whole model where they compute
 CHECKPOINTINGS = ("none", "selective", "full")
 
 
@@ -131,6 +135,7 @@ class TrainConfig:
     shares: str = "even"
     activation_checkpointing: str = "none"
     compile: bool = False
+    offload: str = "none"
     lora: Lora | None = None
     ema: float | None = None
     early_stop: EarlyStop | None = None
@@ -226,6 +231,9 @@ def _conflicts(values: dict[str, Any], raw: dict[str, Any]) -> list[str]:
         mistakes.append("early_stop needs evaluations: take an evaluate_every of 1 or more")
     if values.get("deterministic") and values.get("shares") == "measured":
         mistakes.append("deterministic needs shares: even, as measured ones are others each time")
+    strategy = values.get("strategy", TrainConfig.strategy)
+    if values.get("offload", "none") != "none" and strategy not in OFFLOADING_STRATEGIES:
+        mistakes.append(f"offload needs strategy {' or '.join(OFFLOADING_STRATEGIES)}, got {strategy}")
     model = values.get("model", TrainConfig.model)
     if values.get("lora") is not None and model in shipped_models():
         mistakes.append(f"lora needs a model with weights, {model} is shipped without: take a folder or a hub id")
@@ -318,6 +326,7 @@ CHECKS: dict[str, Check] = {
     "shares": one_of(*SHARES),
     "activation_checkpointing": one_of(*CHECKPOINTINGS),
     "compile": boolean,
+    "offload": one_of(*OFFLOADS),
     "lora": _optional(_lora),
     "ema": _optional(_number(0, EMA_MAX, above=True)),
     "early_stop": check_early_stop,

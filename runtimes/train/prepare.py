@@ -175,7 +175,10 @@ def prepare_training(
     if config.quantize is not None:
         check_library()
         units = quantized_units(units, model, device=ranks.device, dtype=dtype)
-    model = strategy.wrap(units, ranks, dtype)
+    offloads = config.offload == "all"
+    model = strategy.wrap(units, ranks, dtype, offloads=offloads)
+    if offloads and ranks.device.type == "cpu":
+        print_line(ranks, "offload: the model lies in the node's memory anyway, there is no GPU")
     optimizer = make_optimizer(model, config)
     is_resumed = resume_from is not None
     if source.has_weights and not is_resumed and not strategy.is_finite(model, optimizer, ranks):

@@ -111,6 +111,7 @@ class TrainSection(Section):
         "none", description="none, selective or full"
     )
     compile: bool = Field(False, description="true or false")
+    offload: Literal["none", "all"] = Field("none", description="none or all")
     lora: LoraSection | None = Field(
         None, description="a mapping of rank, alpha, dropout and targets, {} for their defaults, or null"
     )
@@ -154,7 +155,7 @@ class TrainSection(Section):
 
 # That the first runtimes did not have, or whose default was another.
 LATER_FIELDS = (
-    *("strategy", "shares", "activation_checkpointing", "compile", "lora", "quantize", "dpo"),
+    *("strategy", "shares", "activation_checkpointing", "compile", "offload", "lora", "quantize", "dpo"),
     *("learning_rate", "sequence_length", "chat_template", "train_on_inputs", "packing"),
     *("ema", "early_stop", "deterministic", "profile"),
 )
@@ -202,6 +203,7 @@ class TrainSpec(SpecKind):
         yield from _check_adapters(data)
         yield from _check_choices(data)
         yield from _check_preferences(data)
+        yield from _check_offload(data)
 
     def canonical_section(self, section: Section) -> dict[str, Any]:
         """With every default but those of later fields: specs from before these keep their hash, and runtimes from
@@ -319,6 +321,13 @@ def _check_preferences(data: Mapping[str, Any]) -> Iterator[Finding]:
     train = data.get("train")
     if isinstance(train, dict) and train.get("dpo") is not None and train.get("train_on_inputs") is True:
         yield ("train", "train_on_inputs"), "is true, and dpo compares answers alone", "false"
+
+
+def _check_offload(data: Mapping[str, Any]) -> Iterator[Finding]:
+    train = data.get("train")
+    if isinstance(train, dict) and train.get("offload") == "all" and train.get("strategy") == "ddp":
+        message = "is all, and ddp keeps the whole model on each device"
+        yield ("train", "offload"), message, "none, or strategy: fsdp2 or hsdp"
 
 
 def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -126,6 +126,10 @@ class DockerExecutor:
         """If the provider offers it and the rules that limit it to public addresses can be installed."""
         return not self._why_no_egress
 
+    def shm_mib(self, memory_mib: int) -> int:
+        """All of it: what lies in /dev/shm counts in the container's memory."""
+        return memory_mib
+
     def gang(self, *, has_gpus: bool) -> GangKind:
         """By an overlay of its own, if one is available."""
         return self._gangs.kind(self.isolation(has_gpus=has_gpus))

@@ -56,12 +56,16 @@ class Strategy(ABC):
         leave_ranks()
 
     @abstractmethod
-    def wrap(self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype) -> nn.Module:
+    def wrap(
+        self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype, *, offloads: bool = False
+    ) -> nn.Module:
         """The model to train with. `units`: its decoder blocks, then the model itself, on the CPU.
 
         Each unit has its weights when it comes, the same on every rank; those of the next one are not in memory yet.
         The result is called as the model is, is on `ranks.device`, and computes in `dtype`. Its parameters stay in
-        float32, frozen ones in `dtype`; the optimizer is made over those that are not frozen.
+        float32, frozen ones in `dtype`; the optimizer is made over those that are not frozen. `offloads`: they lie
+        in the node's memory while no block computes with them, and so do their gradients and moments;
+        config.OFFLOADING_STRATEGIES names who can.
         """
 
     def scale_loss(self, ranks: Ranks, targets: int) -> float:

@@ -67,6 +67,12 @@ resources:
   kind: any
   models: [H100, RTX 4090]
   memory: 24GB
+  cuda: 12.4
+  compute_capability: "9"
+  shm: 2GiB
+  cpus: 8
+  ram: 64GiB
+  disk: 1TiB
   region: eu-west
 work: {tokens: 600_000}
 budget: {max_total: 2.10, max_per_gpu_hour: $0.30, deadline: 1h30m}
@@ -83,6 +89,9 @@ def test_a_full_file_becomes_integers_and_lists() -> None:
     spec = parse(FULL)
     assert spec.resources.devices == 6
     assert (spec.resources.memory_mib, spec.resources.region) == (22889, ["eu-west"])
+    resources = spec.resources
+    assert (resources.cuda, resources.compute_capability, resources.shm_mib) == ((12, 4), (9, 0), 2048)
+    assert (resources.cpus, resources.ram_mib, resources.disk_mib) == (8, 65_536, 1 << 20)
     assert spec.work is not None and spec.work.tokens == 600_000
     assert spec.budget.max_total_usd_micros == 2_100_000
     assert spec.budget.max_per_gpu_hour_usd_micros == 300_000
@@ -160,14 +169,14 @@ def test_every_strategy_but_the_first_needs_a_runtime_that_knows_it() -> None:
 
 def test_later_fields_change_nothing_where_they_are_not_used_and_need_a_runtime_that_knows_them() -> None:
     unset = parse(FULL)
-    said = parse(FULL.replace("train: {", "train: {activation_checkpointing: none, compile: false, "))
+    said = parse(FULL.replace("train: {", "train: {activation_checkpointing: none, compile: false, offload: none, "))
     assert spec_hash(said) == spec_hash(unset)
-    used = parse(FULL.replace("train: {", "train: {activation_checkpointing: full, compile: true, "))
+    used = parse(FULL.replace("train: {", "train: {activation_checkpointing: full, compile: true, offload: all, "))
     assert from_wire(canonical(used)) == used
     config = parse_config(kind_of(used).config(used))
-    assert (config.activation_checkpointing, config.compile) == ("full", True)
+    assert (config.activation_checkpointing, config.compile, config.offload) == ("full", True, "all")
     needed = kind_of(used).runtime_features(used)
-    assert needed == {"train.activation_checkpointing", "train.compile"} <= set(RUNTIME_FEATURES)
+    assert needed == {"train.activation_checkpointing", "train.compile", "train.offload"} <= set(RUNTIME_FEATURES)
 
 
 def test_what_is_left_open_is_as_before_for_a_new_model_and_the_runtimes_choice_for_others() -> None:
@@ -481,6 +490,8 @@ def test_setup_and_requirements_are_for_own_commands_and_agents_that_know_them()
     assert canonical(given)["requirements"] == "r/all.txt"
     assert from_wire(canonical(given)) == given
     assert kind_of(given).runtime_features(given) == {"setup", "requirements"} <= set(RUNTIME_FEATURES)
+    locked = parse(head + "requirements: uv.lock\nfiles: [uv.lock, pyproject.toml]\nnetwork: public\n")
+    assert kind_of(locked).runtime_features(locked) == {"requirements", "requirements_lock"} <= set(RUNTIME_FEATURES)
     for line in ("setup: x", "requirements: r.txt"):
         with pytest.raises(ValueError, match="is given without a command: the built-in runtime brings"):
             parse(FULL + f"\n{line}\n")
@@ -491,7 +502,9 @@ def test_setup_and_requirements_are_for_own_commands_and_agents_that_know_them()
     [
         ("requirements: r.txt\nnetwork: public", "r.txt is not among files"),
         ("requirements: r.txt\nfiles: r.txt", "network is none"),
-        ("requirements: uv.lock\nfiles: .", "ends with .txt"),
+        ("requirements: poetry.lock\nfiles: .", "or is called uv.lock"),
+        ("requirements: uv.lock\nfiles: .", "read by uv, which not every node has, and network is none"),
+        ("requirements: a/uv.lock\nfiles: [a/uv.lock]\nnetwork: public", "a/uv.lock is sent without its project"),
         ("requirements: ../r.txt\nfiles: .", "is not a path of plain names"),
         ("setup: ['']", "is empty"),
         ("setup: []", "setup"),
