@@ -6,7 +6,7 @@ limit        samples of each task, from the beginning; null: all of them
 batch_size   requests that are taken at a time, over all devices; answers do not depend on it
 num_fewshot  solved examples before each question; null: as the task file says
 seed         of the choice of these examples
-dtype        float32 or bfloat16: what the models compute in
+dtype        float32, bfloat16 or float64: what the models compute in; the last for equal scores on unlike devices
 map          whether the report has a map of the samples, which takes one more request a sample
 """
 
@@ -26,7 +26,7 @@ PATH_CHARACTERS_MAX = 300
 LIMIT_MAX = 1_000_000
 BATCH_SIZE_MAX = 1024
 FEWSHOT_MAX = 100
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "float64")
 
 
 @dataclass(frozen=True)

@@ -43,16 +43,19 @@ def version() -> str:
     return version_of("lm_eval")
 
 
-def collect(tasks: list[TaskFile], config: Config) -> list[Request]:
-    """Everything that the harness asks, each once, in its order; raises BadData."""
+def collect(tasks: list[TaskFile], config: Config) -> tuple[list[Request], dict[str, Any]]:
+    """Everything that the harness asks, each once, in its order, and its results over made-up answers; raises BadData.
+
+    Of these results only what was asked is true: the texts of the samples, and how many there are.
+    """
     asked: dict[Request, None] = {}
 
     def note(request: Request) -> Answer:
         asked[request] = None
         return {LIKELIHOOD: [-1.0, False], ROLLING: -1.0, GENERATE: ""}[request.kind]
 
-    _run(tasks, config, note, bootstraps=0)
-    return list(asked)
+    found = _run(tasks, config, note, bootstraps=0)
+    return list(asked), found
 
 
 def score(tasks: list[TaskFile], config: Config, answer: Callable[[Request], Answer]) -> dict[str, Any]:

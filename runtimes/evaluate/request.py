@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 VERSION = 1  # of how requests are computed: another one makes every kept answer another request's
-SCORE_DECIMALS = 4  # log-likelihoods are rounded to this before anything is derived from them
+SCORE_DECIMALS = 3  # log-likelihoods are rounded to this before anything is derived from them
 
 LIKELIHOOD = "loglikelihood"  # (context, continuation) -> [score, whether it is what greedy decoding writes]
 ROLLING = "loglikelihood_rolling"  # (text,) -> score

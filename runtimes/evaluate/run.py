@@ -39,7 +39,10 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
     harness.prepare()
     began = time.monotonic()
     tasks = find_tasks(config.tasks, container.input_dir)
-    requests = harness.collect(tasks, config)
+    requests, asked = harness.collect(tasks, config)
+    is_mapped = config.map and len(config.models) > 1
+    places = [Request(EMBED, (sample.text,)) for sample in read_samples(asked)] if is_mapped else []
+    of_first = [*requests, *dict.fromkeys(places)]  # the map is the first model's
     container.work_dir.mkdir(parents=True, exist_ok=True)
     answers = Answers(container.work_dir / ANSWERS_FILE, resume_from=container.resume_from)
     resumed = len(answers)
@@ -50,16 +53,15 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
     for number, name in enumerate(config.models):
         model = Model(name, container.input_dir, dtype=config.dtype, device_kind=container.device_kind, devices=devices)
         if number == 0:
-            total = _total(config, tasks, requests)
+            total = len(of_first) + len(requests) * (len(config.models) - 1)
             _report_start(events, model, config, container, devices=devices, total=total, resumed=resumed)
-        compute_missing(requests, model, answers, progress, batch_size=config.batch_size)
+        wanted = of_first if number == 0 else requests
+        compute_missing(wanted, model, answers, progress, batch_size=config.batch_size)
         found, result = _score(model, tasks, config, requests, answers)
         models.append(result)
         _report_metrics(events, progress, result)
-        if config.map and number == 0 and len(config.models) > 1:
-            asked = [Request(EMBED, (sample.text,)) for sample in result.samples]
-            compute_missing(list(dict.fromkeys(asked)), model, answers, progress, batch_size=config.batch_size)
-            embeddings = [answers[request.digest(model.digest)] for request in asked]
+        if number == 0:
+            embeddings = [answers[place.digest(model.digest)] for place in places]
         del model  # its memory is the next one's
     progress.save(answers)
     answers.close()
@@ -91,11 +93,6 @@ def _score(
         samples=read_samples(found),
     )
     return found, result
-
-
-def _total(config: Config, tasks: list[TaskFile], requests: list[Request]) -> int:
-    """Requests to all models. Those of the map are counted when they come: before, nobody knows how many differ."""
-    return len(requests) * len(config.models)
 
 
 def _report_start(

@@ -58,6 +58,8 @@ def test_results_are_equal_to_the_bit_for_any_batch_and_number_of_devices(
     assert code == 0, output
     assert counts(work) == counts(undisturbed) == (REQUESTS, 0)
     assert written(work) == written(undisturbed)
+    (started,) = work.events("started")
+    assert started["steps_total"] == work.events("step")[-1]["step"] == REQUESTS
 
 
 def test_a_killed_evaluation_goes_on_and_computes_nothing_twice(
@@ -70,7 +72,7 @@ def test_a_killed_evaluation_goes_on_and_computes_nothing_twice(
     kill_group(process)
     checkpoint = complete_checkpoints(killed.checkpoints)[-1]
     saved = len((checkpoint / "answers.jsonl").read_text().splitlines())
-    assert 50 <= saved < REQUESTS, "it was killed in the middle, when the second model's turn had come"
+    assert 50 <= saved < REQUESTS, "it was killed in the middle"
 
     resumed = make_work(tmp_path / "resumed", models, env={Env.RESUME_FROM.value: str(checkpoint)}, batch_size=3)
     code, output = resumed.run()

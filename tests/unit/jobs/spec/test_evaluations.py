@@ -45,6 +45,8 @@ def test_a_spec_is_read_back_from_its_canonical_form() -> None:
     spec = from_wire(with_section(models=["models/base", "models/tuned"], limit=10, dtype="bfloat16", map=False))
     assert from_wire(canonical(spec)) == spec
     assert kind_of(spec).dtype(spec) == "bfloat16"
+    exact = from_wire(with_section(dtype="float64"))
+    assert kind_of(exact).dtype(exact) == "auto", "no node is measured in it"
 
 
 def test_a_node_needs_the_harness() -> None:

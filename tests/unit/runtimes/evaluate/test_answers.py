@@ -36,7 +36,7 @@ def test_a_request_to_another_model_is_another_one() -> None:
 
 def test_no_score_is_a_negative_zero() -> None:
     assert str(rounded(-0.00001)) == "0.0"
-    assert rounded(-1.23456) == -1.2346
+    assert rounded(-1.23456) == -1.235
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60])
