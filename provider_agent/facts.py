@@ -43,6 +43,7 @@ RUNTIME_FEATURES = (
     "train.quantize",
     "train.dpo",
 )
+EVALUATION_FEATURE = "eval"  # only where the harness is installed, which is large
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line
 
@@ -67,11 +68,12 @@ def find_facts(
     speeds: tuple[int, int] = (0, 0),
     updates: UpdateFacts | None = None,
     is_server: bool = False,
+    is_evaluator: bool = False,
 ) -> NodeFacts:
     """The machine with its devices, as it is once the executor was checked. Of shared host folders only the labels.
 
     `speeds` are its disk's and its line's, in bytes per second; `fabric_key` the public one, in hex;
-    `is_server`: models can be served here, which is unknown before the node is enrolled.
+    `is_server`, `is_evaluator`: models can be served, evaluated here, which is unknown before the node is enrolled.
     """
     has_gpus = any(device.kind is DeviceKind.GPU for device in devices)
     return NodeFacts(
@@ -96,7 +98,7 @@ def find_facts(
         has_token_receipts=True,
         is_server=is_server,
         shm_mib=executor.shm_mib(memory_for_leases_mib()),
-        runtime_features=list(RUNTIME_FEATURES),
+        runtime_features=[*RUNTIME_FEATURES, *([EVALUATION_FEATURE] if is_evaluator else [])],
         devices=devices,
     )
 

@@ -126,6 +126,12 @@ class Executor(Protocol):
         Looked at anew with each call, once `check` was called.
         """
 
+    async def why_no_evaluation(self, image: str) -> str:
+        """Why programs here cannot evaluate models (in `image`, for containers); empty when they can.
+
+        The harness is large, so it is optional. Looked at anew with each call, once `check` was called.
+        """
+
     async def sweep(self) -> None:
         """Remove what earlier agents left behind and no program uses. Called when nothing is being started."""
 

@@ -94,7 +94,7 @@ def batches_of(config: TrainConfig, place: Place) -> Batches:
 
 
 def host_bytes(shape: ModelShape, config: TrainConfig, place: Place) -> int:
-    """What `offload: all` keeps in the memory of each node: weights, gradients, moments and copies of its ranks; else 0."""
+    """What `offload: all` keeps in each node's memory: weights, gradients, moments and copies of its ranks; else 0."""
     if config.offload != "all" or not place.is_gpu:
         return 0
     step = _Step(shape, replace(config, offload="none"), place)
