@@ -70,7 +70,7 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
     if training.step == 0:
         report_evaluation(training)
     passes = training.shares.passes(config.micro_batch_size)
-    profiler = StepProfiler(config.profile, ranks, container.output_dir, passes=passes)
+    profiler = StepProfiler(config.profile, ranks, container, passes=passes)
     saved_at = time.monotonic()
     seconds, steps = 0.0, 0  # seconds in steps alone since the last step event, and the number of those steps
     is_last = training.step == config.steps_total
@@ -109,6 +109,7 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
             raise Stopped(f"stopped at step {training.step}; the state is saved in its checkpoint")
         if config.sample_every > 0 and training.step % config.sample_every == 0 and not is_last:
             report_sample(training)
+    profiler.close()
 
 
 def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
