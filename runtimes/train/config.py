@@ -32,7 +32,7 @@ ema                 null, or the decay of an average of the weights over the ste
 early_stop          null, or a mapping, which may be empty: end where the evaluation loss falls no more. Its keys:
                     `patience`, so many evaluations in a row without a better one; `min_delta`, a loss is better where
                     it is lower by more than this; `export_best`, export the weights of the best evaluation
-deterministic       compute by algorithms alone that give the same bits each time; slower on a GPU
+deterministic       compute by algorithms alone that give the same bits each time
 profile             null, or a mapping, which may be empty: a trace of each rank. Its keys: `first_step`, the first step
                     that is traced, counted from where an attempt begins; `steps`, how many
 quantize            null, or `nf4`: keep frozen weights of linear modules in 4 bits (QLoRA); with lora alone
