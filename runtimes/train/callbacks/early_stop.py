@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from runtimes.train.callbacks.settings import EarlyStop
+from runtimes.train.config import EarlyStop
 from runtimes.train.errors import BadCheckpoint, BadData
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from runtimes.train.callbacks.settings import Profile
+from runtimes.train.config import Profile
 from runtimes.train.container import Container
 from runtimes.train.parallel import Ranks, print_line
 

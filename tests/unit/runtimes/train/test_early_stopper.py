@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runtimes.train.callbacks.early_stop import EarlyStopper
-from runtimes.train.callbacks.settings import EarlyStop
+from runtimes.train.config import EarlyStop
 from runtimes.train.errors import BadCheckpoint, BadData
 
 
