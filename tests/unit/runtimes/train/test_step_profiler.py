@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from runtimes.train.callbacks.settings import Profile
+from runtimes.train.config import Profile
 
 from runtimes.train.callbacks import profile
 from runtimes.train.callbacks.profile import StepProfiler
