@@ -71,7 +71,7 @@ def test_samples_are_read_with_every_filter_and_the_answer_that_was_chosen() -> 
 
 
 def test_a_figure_that_is_not_finite_is_left_out() -> None:
-    figures = {"acc,none": 0.5, "acc_stderr,none": "N/A", "word_perplexity,none": float("inf"), "alias": "t"}
+    figures = {"acc,none": 0.5, "acc_stderr,none": float("nan"), "word_perplexity,none": float("inf"), "alias": "t"}
     found = read_metrics({"results": {"t": figures}, "higher_is_better": {"t": {"acc": True}}})
     assert found == {"t": {"acc": Metric(0.5, None, True)}}
 
