@@ -34,17 +34,19 @@ class Progress:
     saved: int = 0  # answers in the newest checkpoint
     saved_at: float = field(default_factory=time.monotonic)
     reported_at: float = 0.0
+    reported: int = -1  # the step of the newest event
     started_at: float = field(default_factory=time.monotonic)
 
     def report(self, *, is_last: bool = False) -> None:
-        """Write a `step` event, at most one in EVENT_SECONDS."""
+        """Write a `step` event, at most one in EVENT_SECONDS, and none without progress."""
         now = time.monotonic()
-        if not is_last and now < self.reported_at + EVENT_SECONDS:
+        step = self.computed + self.reused
+        if not is_last and (now < self.reported_at + EVENT_SECONDS or step == self.reported):
             return
-        self.reported_at = now
+        self.reported_at, self.reported = now, step
         self.events.write(
             EventKind.STEP,
-            step=self.computed + self.reused,
+            step=step,
             seconds=round(now - self.started_at, 3),
             metrics={"computed": self.computed, "reused": self.reused},
         )
@@ -126,7 +128,7 @@ def _keep_done(running: dict[Future[Answer], str], answers: Answers, progress: P
             continue
         answers.flush()
         progress.computed += 1
-        progress.report()
+    progress.report()  # also of what came within a second of the last event, while a long request runs
 
 
 def _batches(missing: list[tuple[str, Request]], size: int) -> Iterator[list[tuple[str, Request]]]:

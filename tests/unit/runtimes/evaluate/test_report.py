@@ -9,8 +9,9 @@ import pytest
 
 from runtimes.evaluate.compare import Comparison, Sample, compare, read_samples
 from runtimes.evaluate.drawing import Bar, bar_chart
-from runtimes.evaluate.embed import PROJECTED, project, to_plane
+from runtimes.evaluate.embed import project, to_plane
 from runtimes.evaluate.report import CHANGED_MAX, make_report
+from runtimes.evaluate.request import PROJECTED
 from runtimes.evaluate.results import Metric, ModelResult, read_metrics
 
 EVIL = "</script></title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
