@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from runtimes.train.config import Profile
 
 from runtimes.train.callbacks import profile
 from runtimes.train.callbacks.profile import StepProfiler
+from runtimes.train.config import Profile
 
 
 def run(root: Path, *, steps: int, first: int = 2, count: int = 5) -> Path:
