@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from jobs.wire import JobCurve
+if TYPE_CHECKING:  # `souk --help` knows the formats, and waits for no types of the wire
+    from jobs.wire import JobCurve
 
 
 @dataclass(frozen=True)
