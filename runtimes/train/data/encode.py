@@ -106,16 +106,43 @@ def encode_conversations(
 
     `packs`: a row takes as many conversations as fit, else one. A longer one is cut at its end. Raises BadData.
     """
-    length = sequence_length + 1
+    return encode_rows(
+        records,
+        tokenizer,
+        lambda record: [_write(conversations, record)],
+        lambda rows, encodings, examples: rows.add(encodings[0], examples[0], packs=packs),
+        rows=Rows(sequence_length + 1, end_id),
+        path=path,
+        marks_path=marks_path,
+        progress=progress,
+    )
+
+
+def encode_rows(
+    records: Iterable[Record],
+    tokenizer: Tokenizer,
+    write: Callable[[Record], list[Example]],
+    place: Callable[[Rows, list[Encoding], list[Example]], None],
+    *,
+    rows: Rows,
+    path: Path,
+    marks_path: Path,
+    progress: EncodingProgress,
+) -> Encoded:
+    """Write rows to `path` and what counts in them to `marks_path`.
+
+    `write`: a record as texts; `place`: where in the rows these texts go, once they are tokens. Raises BadData.
+    """
     progress.count(0)
     with path.open("wb") as tokens, marks_path.open("wb") as marks:
-        rows = Rows(length, end_id, lambda ids, each: (tokens.write(ids), marks.write(each)))
+        rows.write = lambda ids, each: (tokens.write(ids), marks.write(each))
         for batch in batches(progress.follow(records), lambda record: len(text_of(record))):
-            examples = [_write(conversations, record) for record in batch]
-            texts = [each.text for each in examples]
+            written = [write(record) for record in batch]
+            texts = [example.text for examples in written for example in examples]
             found = encode_together(lambda texts: tokenizer.encode_batch(texts, add_special_tokens=False), texts)
-            for example, encoding in zip(examples, found, strict=True):
-                rows.add(encoding, example, packs=packs)
+            encodings = iter(found)
+            for examples in written:
+                place(rows, [next(encodings) for _ in examples], examples)
             progress.count(sum(len(encoding.ids) for encoding in found))
         return rows.close()
 
@@ -158,8 +185,9 @@ def learned_tokens(encoding: Encoding, example: Example) -> NDArray[np.bool_]:
 class Rows:
     """Rows that are filled, those of the fullest first, and written when nothing more is likely to fit."""
 
-    def __init__(self, length: int, end_id: int, write: Callable[[bytes, bytes], object]) -> None:
-        self._length, self._end_id, self._write = length, end_id, write
+    def __init__(self, length: int, end_id: int) -> None:
+        self.write: Callable[[bytes, bytes], object] = lambda ids, marks: None
+        self._length, self._end_id = length, end_id
         self._open: list[_Row] = []
         self._digest = hashlib.sha256()
         self._used = self._rows = self._cut = self._left_out = self._passed_over = 0
@@ -215,7 +243,7 @@ class Rows:
             row.marks[row.used] |= BEGINS  # what fills it up sees nothing of the last conversation
         ids, marks = row.ids.tobytes(), row.marks.tobytes()
         self._digest.update(ids + marks)
-        self._write(ids, marks)
+        self.write(ids, marks)
         self._used += row.used
         self._rows += 1
         size = self._rows * self._length

@@ -17,9 +17,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from runtimes.train.data.conversations import MESSAGES_MAX, Conversations, Example, is_pair, text_of
+from runtimes.train.data.conversations import MESSAGES_MAX, Conversations, Example, is_pair
 from runtimes.train.data.documents import Record
-from runtimes.train.data.encode import Encoded, EncodingProgress, Rows, batches, encode_together
+from runtimes.train.data.encode import Encoded, EncodingProgress, Rows, encode_rows
 from runtimes.train.errors import BadData
 
 SIDES = ("chosen", "rejected")  # of a pair, in the order of its rows
@@ -40,17 +40,17 @@ def encode_pairs(
 
     A longer row is cut at its end; a pair with an answer of which nothing is left is left out.
     """
-    progress.count(0)
-    with path.open("wb") as tokens, marks_path.open("wb") as marks:
-        rows = Rows(sequence_length + 1, end_id, lambda ids, each: (tokens.write(ids), marks.write(each)))
-        for batch in batches(progress.follow(records), lambda record: len(text_of(record))):
-            pairs = [write_pair(conversations, record) for record in batch]
-            texts = [example.text for pair in pairs for example in pair]
-            found = encode_together(lambda texts: tokenizer.encode_batch(texts, add_special_tokens=False), texts)
-            for number, pair in enumerate(pairs):
-                rows.add_together(found[2 * number : 2 * number + 2], pair)
-            progress.count(sum(len(encoding.ids) for encoding in found))
-        return replace(rows.close(), rows_per_sample=len(SIDES))
+    encoded = encode_rows(
+        records,
+        tokenizer,
+        lambda record: write_pair(conversations, record),
+        Rows.add_together,
+        rows=Rows(sequence_length + 1, end_id),
+        path=path,
+        marks_path=marks_path,
+        progress=progress,
+    )
+    return replace(encoded, rows_per_sample=len(SIDES))
 
 
 def write_pair(conversations: Conversations, record: Record) -> list[Example]:
