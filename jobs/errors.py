@@ -38,6 +38,7 @@ SoukError
     |-- LeaseNotFound          404
     |-- StaleFence             409  what an agent sent for an older assignment is refused
     |-- InputNotReady          409  the job's files are not uploaded completely
+    |-- ResultNotReady         409  an earlier job whose result is wanted left none, or it is gone; details: folder, job
     |-- OffsetGap              409  bytes before these are missing; details: offset to continue from
     |-- LeaseOver              409  the lease ended: nothing new is taken for it
     |-- StreamNotFound         404
@@ -300,6 +301,11 @@ class StaleFence(JobsError):
 class InputNotReady(JobsError):
     message = "The files of input {artifact_id} are not uploaded completely. Complete the upload, then submit."
     code = "input_not_ready"
+
+
+class ResultNotReady(JobsError):
+    message = "inputs.{folder}: no job {job} of yours has a complete result here. `souk jobs` lists yours."
+    code = "result_not_ready"
 
 
 class UnknownInput(JobsError):

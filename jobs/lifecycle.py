@@ -45,6 +45,7 @@ from jobs.leases import leasing
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.pricing.price_locks import price_of, spent_usd_micros
 from jobs.quoting import quotes
+from jobs.results import find_results, keep_results
 from jobs.spec import Spec, canonical
 from jobs.states import JOB_ENDS, JOB_WAITING, JobState
 from marketplace.accounts.models import Organisation, User
@@ -73,8 +74,8 @@ def submit(
 
     In escrow mode with the hold that the customer's wallet signed for it, which the contract opens before it is placed.
 
-    Raises UnknownKind, ImageNotAllowed, QuoteExpired, QuoteMismatch, QuoteUsed, TooManyWaiting, SpendLimitReached;
-    NotEnoughMoney with the missing amount; and what `holding.check` raises.
+    Raises UnknownKind, ImageNotAllowed, ResultNotReady, QuoteExpired, QuoteMismatch, QuoteUsed, TooManyWaiting,
+    SpendLimitReached; NotEnoughMoney with the missing amount; and what `holding.check` raises.
     """
     kind = kind_named(spec.kind)
     quotes.check_image(spec)
@@ -84,6 +85,7 @@ def submit(
         input_artifact = kind.find_input(organisation, spec) or input_artifact
         if input_artifact is not None and not Artifact.objects.stays_complete(input_artifact):
             raise InputNotReady(artifact_id=str(input_artifact.pk))
+        results = find_results(organisation, spec)
         holding.check(quote, spec, authorization)
         if authorization is None:
             kind.require_money(organisation, quote, spec)
@@ -110,6 +112,7 @@ def submit(
             deadline_at=_deadline(spec, authorization),
             queued_at=now,
         )
+        keep_results(job, results)
         if authorization is not None:
             holding.hold(quote, authorization)
         limits.commit(

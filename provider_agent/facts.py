@@ -19,6 +19,7 @@ from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFa
 # What this agent's runtimes know and earlier ones did not: a job that needs one is placed on no older agent.
 RUNTIME_FEATURES = (
     "outputs",
+    "inputs",
     "checkpoint_path",
     "checkpoint_auto",
     "setup",

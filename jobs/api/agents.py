@@ -24,6 +24,7 @@ from jobs.errors import ArtifactNotFound, BodyTooLarge
 from jobs.kinds.registry import kind_of
 from jobs.leases.fencing import require_fence, require_lease
 from jobs.models import Artifact, Attempt, Lease, Stream
+from jobs.results import results_of
 from jobs.running import receipts, reports, streams
 from jobs.states import LEASE_LIVE
 from marketplace.foundation.errors import BadRequest
@@ -120,10 +121,11 @@ def complete_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_
 @require_GET
 @for_lease(0)
 def get_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_id: UUID) -> HttpResponse:
-    """GET leases/{lease_id}/artifacts/{artifact_id}: the job's input, or the checkpoint to resume; nothing else."""
+    """GET leases/{lease_id}/artifacts/{artifact_id}: the job's inputs, or the checkpoint to resume; nothing else."""
     attempt = lease.attempt
     input_id = kind_of(attempt.job).execution(attempt).input_artifact_id
-    if lease.state not in LEASE_LIVE or artifact_id not in {input_id, attempt.resume_artifact_id}:
+    given = {input_id, attempt.resume_artifact_id, *results_of(attempt.job).values()}
+    if lease.state not in LEASE_LIVE or artifact_id not in given:
         raise ArtifactNotFound()
     return _answer(downloads.describe(Artifact.objects.get(pk=artifact_id)))
 

@@ -22,7 +22,7 @@ from jobs.artifacts import resumes
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import prefix_for
 from jobs.errors import ArtifactClosed, ArtifactInUse, ArtifactNotFound
-from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, EndpointVersion, Job
+from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, EndpointVersion, Job, JobInput
 from jobs.states import JOB_ENDS, LEASE_LIVE, ArtifactState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
@@ -110,7 +110,8 @@ def unneeded(before: datetime) -> QuerySet[Artifact]:
     own = Exists(needing.filter(pk=OuterRef("job_id")))
     needed = Exists(needing.filter(input_artifact=OuterRef("pk")))
     served = Exists(EndpointVersion.objects.filter(input_artifact=OuterRef("pk"), endpoint__job__in=needing))
-    return Artifact.objects.complete().exclude(own | needed | served)
+    used = Exists(JobInput.objects.filter(artifact=OuterRef("pk"), job__in=needing))
+    return Artifact.objects.complete().exclude(own | needed | served | used)
 
 
 def delete(artifacts: QuerySet[Artifact], *, reason: str) -> int:

@@ -24,7 +24,7 @@ from django.db.models.functions import Greatest
 from billing.notices import mailing
 from jobs.artifacts import prune
 from jobs.artifacts.quotas import GIB
-from jobs.models import Artifact, ArtifactKind, EndpointVersion, Job
+from jobs.models import Artifact, ArtifactKind, EndpointVersion, Job, JobInput
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.ids import new_id
@@ -76,6 +76,7 @@ def _free() -> int:
     served = EndpointVersion.objects.filter(endpoint__job__in=living, input_artifact__isnull=False)
     starts = living.exclude(input_artifact=None)
     needed = Q(pk__in=starts.values("input_artifact")) | Q(pk__in=served.values("input_artifact"))
+    needed |= Q(pk__in=JobInput.objects.filter(job__in=living).values("artifact"))
     dated = Artifact.objects.complete().filter(Q(kept_until__isnull=False) | Q(unpaid_until__isnull=False))
     return dated.filter(needed).update(kept_until=None, warned_at=None, unpaid_until=None)
 

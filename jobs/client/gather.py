@@ -48,6 +48,10 @@ def gather_files(spec: Spec, folder: Path) -> Gathered:
             errors.append(SpecError(None, None, f"files[{index}]", message, "a file or folder that is there"))
     mistakes = ((path, mistake) for path in sorted(found) if (mistake := file_name_mistake(path)))
     errors += [SpecError(None, None, "files", f"{path!r} {mistake}") for path, mistake in mistakes]
+    mixed = sorted({path.partition("/")[0] for path in found} & spec.inputs.keys())
+    errors += [
+        SpecError(None, None, f"inputs.{name}", f"{name!r} is among the files, too", "another name") for name in mixed
+    ]
     if not errors and len(found) > FILES_PER_ARTIFACT_MAX:
         message = f"{len(found)} files are too many"
         errors.append(SpecError(None, None, "files", message, f"at most {FILES_PER_ARTIFACT_MAX} files"))

@@ -8,7 +8,6 @@ close_endpoint  the name is free again
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from typing import Any
 from uuid import UUID
@@ -24,7 +23,8 @@ from jobs.endpoints.errors import (
     NothingToRollBack,
 )
 from jobs.errors import InputNotReady
-from jobs.models import Artifact, ArtifactKind, Endpoint, EndpointVersion, Job, Replica
+from jobs.models import Artifact, Endpoint, EndpointVersion, Job, Replica
+from jobs.results import find_result
 from jobs.spec import Spec, canonical, from_wire, serve_of
 from jobs.states import JOB_ENDS, VERSION_ROLLED_BACK, VersionState
 from marketplace.accounts.models import Organisation
@@ -32,7 +32,6 @@ from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import Fault
 
-_JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 SPECS_MAX = 4096  # read ones that a process remembers
 FAILED_STARTS_MAX = 3  # by the customer's own doing, before an endpoint that never answered is given up
 
@@ -121,9 +120,7 @@ def weights_of(organisation: Organisation, spec: Spec) -> Artifact | None:
     given = serve_of(spec).model.job
     if given is None:
         return None
-    outputs = Artifact.objects.complete().filter(organisation=organisation, kind=ArtifactKind.OUTPUT)
-    named = {"job_id": given} if _JOB_ID.fullmatch(given) else {"job__name": given}
-    found = outputs.filter(**named).order_by("-completed_at").first()
+    found = find_result(organisation, given)
     if found is None:
         raise ModelNotReady(job_id=given)
     return found

@@ -4,7 +4,7 @@ demand.py       Quote, Job
 leases.py       Attempt, Lease, LeaseDevice
 prices.py       PriceLock, PriceHalt
 delegations.py  ReceiptDelegation
-artifacts.py    Artifact, ArtifactPart, StorageQuota, StorageCharge
+artifacts.py    Artifact, ArtifactPart, JobInput, StorageQuota, StorageCharge
 streams.py      StreamChunk
 curves.py       Curve, CurvePoint
 serving.py      Endpoint, EndpointVersion, Replica
@@ -13,7 +13,7 @@ audits.py       Audit, WrongReplica
 querysets.py    the queries of these rows
 """
 
-from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart, StorageCharge, StorageQuota
+from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart, JobInput, StorageCharge, StorageQuota
 from jobs.models.audits import Audit, WrongReplica
 from jobs.models.curves import Curve, CurvePoint
 from jobs.models.delegations import ReceiptDelegation
@@ -48,6 +48,7 @@ __all__ = [
     "EndpointVersion",
     "Gateway",
     "Job",
+    "JobInput",
     "KeySlice",
     "Lease",
     "LeaseDevice",

@@ -100,6 +100,20 @@ class ArtifactPart(models.Model):
         return f"part {self.node_rank} of {self.artifact_id}"
 
 
+class JobInput(models.Model):
+    """What an earlier job left, as a folder of a later one's inputs; kept until that has ended."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="result_inputs")
+    folder = models.CharField(max_length=63)
+    artifact = models.ForeignKey(Artifact, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "folder"], name="one_result_per_folder")]
+
+    def __str__(self) -> str:
+        return f"{self.folder} of job {self.job_id}"
+
+
 class StorageQuota(models.Model):
     """How many bytes one organisation may keep, in place of the default."""
 

@@ -34,6 +34,7 @@ from jobs.payment.terms import RATE_UNITS_MIN, Payment
 from jobs.pricing import assets
 from jobs.pricing.funds import spendable_units
 from jobs.quoting.quote_terms import Terms, chosen_of, demand_of, terms_of
+from jobs.results import find_results
 from jobs.spec import Spec, canonical, spec_hash
 from jobs.wire import Plan, QuoteView
 from marketplace.accounts.models import Organisation
@@ -51,11 +52,12 @@ def check_image(spec: Spec) -> None:
 def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
     """A signed, stored promise for `spec`; where it fits nowhere, the reasons and the nearest fixes instead.
 
-    A token's price of now is locked in it. Raises UnknownKind, ImageNotAllowed, what `assets.choose` does, and
-    AssetTooCoarse.
+    A token's price of now is locked in it. Raises UnknownKind, ImageNotAllowed, ResultNotReady, AssetTooCoarse, and
+    what `assets.choose` does.
     """
     kind = kind_named(spec.kind)
     check_image(spec)
+    find_results(organisation, spec)
     asset, payment = assets.choose(spec.payment)
     demand, snapshot = demand_of(spec, organisation_id=organisation.pk), fleet.take_snapshot()
     found = plan(demand, snapshot)

@@ -20,6 +20,7 @@ from jobs.leases.fencing import has_fence
 from jobs.leases.gangs import gang_place
 from jobs.leases.leasing import LEASE_SECONDS
 from jobs.models import Lease, LeaseDevice
+from jobs.results import results_of
 from jobs.states import LEASE_LIVE
 from marketplace.foundation import clock, signing
 from marketplace.foundation.exclusive import log_failures
@@ -117,6 +118,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         network=spec.network,
         lent=spec.lent,
         outputs=spec.outputs,
+        inputs=results_of(job),
         shm_mib=spec.resources.shm_mib,
         seconds_max=seconds_payable(lease),
         stop_grace_seconds=execution.stop_grace_seconds,

@@ -48,7 +48,7 @@ def _unknown_field(document: Document, path: Path) -> SpecError:
         return mistake_at(
             document, path, f"is not a field of {kind.name}", f"it under {section}, as {section}: {{{name}: ...}}"
         )
-    near = nearest_of(name, names) or _elsewhere(name)
+    near = _elsewhere(name) or nearest_of(name, names)  # a name that there is means more than one that is alike
     return mistake_at(document, path, "unknown field", "one of " + ", ".join(names), near, at_key=True)
 
 

@@ -42,6 +42,7 @@ KIND_CHARACTERS_MAX = 16  # Job.kind
 LIST_MAX = 100
 ENV_MAX = 200
 FILES_MAX = 1000
+INPUTS_MAX = 16  # provider_agent.protocol.limits.INPUTS_MAX
 OUTPUTS_MAX = 100  # provider_agent.protocol.limits.OUTPUT_PATTERNS_MAX
 LENT_MAX = 64  # provider_agent.protocol.LENT_MAX
 COMMAND_WORDS_MAX = 1000
@@ -57,6 +58,10 @@ RETRY_REASONS = ("exit_nonzero", "bad_config", "bad_input", "out_of_memory", "im
 ASSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,15}$"
 
 IMAGE_CHARACTERS_MAX = 255 + len("@sha256:") + 64
+# A folder below input/ that holds what an earlier job left.
+InputFolder = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$"), Field(description="letters, digits, . _ -")
+]
 # No part is `..`: provider_agent/protocol/image_names.py says where it would lead.
 _IMAGE = r"^[a-zA-Z0-9][a-zA-Z0-9._:-]*(/[a-zA-Z0-9][a-zA-Z0-9._:-]*)*(@sha256:[0-9a-f]{64})?$"
 
@@ -168,6 +173,14 @@ class Retry(Section):
     )
 
 
+class JobResult(Section):
+    """What an earlier job of the same organisation left."""
+
+    job: Annotated[str, StringConstraints(min_length=1, max_length=63)] = Field(
+        description="the id of a job of yours that completed, or its name: of the one that completed last"
+    )
+
+
 class JobFields(Section):
     """The keys of a job file that every kind of job has; the section of its own kind stands beside them."""
 
@@ -193,6 +206,9 @@ class JobFields(Section):
     )
     files: Annotated[list[InputPath], BeforeValidator(listed), Field(max_length=FILES_MAX)] = Field(
         [], description="a list of paths below the job file's folder, or . for all of it"
+    )
+    inputs: Annotated[dict[InputFolder, JobResult], Field(max_length=INPUTS_MAX)] = Field(
+        {}, description="a mapping of folder names to results of earlier jobs, such as tuned: {job: my-training}"
     )
     outputs: Annotated[list[FilePath], BeforeValidator(listed), Field(min_length=1, max_length=OUTPUTS_MAX)] | None = (
         Field(None, description="a list of files, folders or patterns in the work folder, such as results/*.csv")

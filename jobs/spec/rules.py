@@ -6,15 +6,18 @@ Those of one kind of job stand in its module, `jobs/spec/kinds`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 from jobs.spec.kinds.base import Finding, SpecKind, is_count
 from jobs.spec.kinds.registry import KINDS, find_kind
+from jobs.spec.section import listed
 
 
 def check_rules(data: dict[str, Any]) -> Iterator[Finding]:
     """Every rule between fields that the file breaks; values of a wrong type are left to the fields' own checks."""
     yield from _names(data)
+    yield from _inputs(data)
     yield from _network(data)
     yield from _gpu_versions(data)
     yield from _payment(data)
@@ -52,6 +55,16 @@ def _names(data: dict[str, Any]) -> Iterator[Finding]:
         for index, name in enumerate(lent):
             if name in lent[:index]:
                 yield ("lent", index), f"{name!r} is named twice", "each label once"
+
+
+def _inputs(data: dict[str, Any]) -> Iterator[Finding]:
+    inputs, files = data.get("inputs"), data.get("files")
+    if not isinstance(inputs, dict) or not isinstance(files, list | str):
+        return
+    sent = {PurePosixPath(name).parts[:1] for name in listed(files) if isinstance(name, str)}
+    for folder in inputs:
+        if (folder,) in sent:
+            yield ("inputs", folder), f"{folder!r} is among files, too", "another name for one of them"
 
 
 def _network(data: dict[str, Any]) -> Iterator[Finding]:

@@ -9,6 +9,8 @@ from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model
 
 from provider_agent.protocol.gangs import GangPlace
 from provider_agent.protocol.limits import (
+    INPUT_FOLDER_PATTERN,
+    INPUTS_MAX,
     OUTPUT_PATTERNS_MAX,
     PROTOCOL_VERSION,
     SETUP_CHARACTERS_MAX,
@@ -97,6 +99,10 @@ class Assignment(Message):
     env: dict[str, str] = Field(default_factory=dict)
     secrets: dict[str, str] = Field(default_factory=dict, repr=False)
     input_artifact_id: UUID | None = None
+    # Folder below input/ -> what an earlier job left.
+    inputs: dict[Annotated[str, Field(pattern=INPUT_FOLDER_PATTERN)], UUID] = Field(
+        default_factory=dict, max_length=INPUTS_MAX
+    )
     resume_artifact_id: UUID | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     gang: GangPlace = GangPlace()
@@ -140,6 +146,8 @@ class Assignment(Message):
         for name in ("payment", "serve", "outputs"):
             if body.get(name) is None:
                 body.pop(name, None)
+        if not body.get("inputs"):
+            body.pop("inputs", None)
         if body.get("shm_mib") == 0:
             del body["shm_mib"]
         return body

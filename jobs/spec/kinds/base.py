@@ -48,6 +48,7 @@ class SpecKind:
         """What the node's runtime must know that its first version did not; older agents are passed over."""
         used = {
             "outputs": spec.outputs,
+            "inputs": spec.inputs or None,
             "checkpoint_path": spec.checkpoint.path,
             "checkpoint_auto": spec.checkpoint.is_auto or None,
             "setup": spec.setup,

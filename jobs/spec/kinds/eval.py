@@ -106,10 +106,12 @@ def _check_own_work(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_names(data: Mapping[str, Any]) -> Iterator[Finding]:
-    section, files = data.get("eval"), data.get("files", [])
+    section, files, inputs = data.get("eval"), data.get("files", []), data.get("inputs")
     sent = {PurePosixPath(name) for name in listed(files) if isinstance(name, str)} if _is_texts(files) else None
     if not isinstance(section, dict) or sent is None:
         return
+    if isinstance(inputs, dict):
+        sent |= {PurePosixPath(folder) for folder in inputs if isinstance(folder, str)}
     for key in ("models", "tasks"):
         names = listed(section.get(key))
         if not isinstance(names, list):

@@ -170,7 +170,18 @@ class ServeSpec(SpecKind):
     name = "serve"
     section = ServeSection
     section_expected = "a mapping with model, engine, replicas, scale, prices, limits"
-    meaningless = ("train", "command", "setup", "requirements", "image", "outputs", "work", "checkpoint", "retry")
+    meaningless = (
+        "inputs",
+        "train",
+        "command",
+        "setup",
+        "requirements",
+        "image",
+        "outputs",
+        "work",
+        "checkpoint",
+        "retry",
+    )
     is_placed_whole = False
     has_endpoint = True
 

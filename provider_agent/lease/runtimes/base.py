@@ -39,10 +39,13 @@ class Runtime(ABC):
         """Raise AssignmentRefused for an assignment that this runtime cannot run."""
 
     async def fetch_input(self, context: AgentContext, assignment: Assignment, folder: Path) -> FetchedInput:
-        """Fetch the input artifact, if there is one, into the lease's folder; may be repeated."""
+        """Fetch the input artifact, if there is one, into the lease's folder, and what earlier jobs left into folders
+        of their own; may be repeated."""
+        into = folder / WORK_NAME / INPUT_NAME
         if assignment.input_artifact_id is not None:
-            into = folder / WORK_NAME / INPUT_NAME
             await fetch_artifact(context.client, assignment.lease_id, assignment.input_artifact_id, into)
+        for name, artifact_id in assignment.inputs.items():
+            await fetch_artifact(context.client, assignment.lease_id, artifact_id, into / name)
         return FetchedInput()
 
     def image(self, config: AgentConfig) -> str:

@@ -70,6 +70,19 @@ def test_an_input_comes_back_only_where_it_was_changed(running: Bob, server: Fak
     assert output_of(server) == {"input/changed.txt": b"before and after"}
 
 
+def test_what_earlier_jobs_left_is_beside_the_files_and_comes_not_back(running: Bob, server: FakeServer) -> None:
+    input_id, first, second = uuid4(), uuid4(), uuid4()
+    server.downloads |= {input_id: {"a.txt": b"a"}, first: {"model/config.json": b"1"}, second: {"notes": b"2"}}
+    code = (
+        "import pathlib\n"
+        "found = sorted(str(path) for path in pathlib.Path('input').rglob('*') if path.is_file())\n"
+        "open('output/found', 'w').write(' '.join(found))"
+    )
+    inputs = {"tuned": first, "other": second}
+    until_ended(server.give(running.assignment(*python(code), input_artifact_id=input_id, inputs=inputs)))
+    assert output_of(server) == {"found": b"input/a.txt input/other/notes input/tuned/model/config.json"}
+
+
 def test_a_program_that_leaves_nothing_has_no_output(running: Bob, server: FakeServer) -> None:
     lease = server.give(running.assignment(program=Program(command=["true"])))
     assert until_ended(lease).state is AttemptState.SUCCEEDED

@@ -116,3 +116,9 @@ def test_every_mistake_has_its_line() -> None:
     with pytest.raises(SpecErrors) as refused:
         parse(text)
     assert [error.line for error in refused.value.errors] == [7, 8]
+
+
+def test_a_model_may_be_what_an_earlier_job_left() -> None:
+    body = with_section(models=["models/base", "tuned/model"]) | {"inputs": {"tuned": {"job": "first"}}}
+    assert from_wire(body).inputs["tuned"].job == "first"
+    assert "not among files" in mistakes(with_section(models=["models/base", "tuned/model"]))[0]

@@ -536,3 +536,32 @@ def test_the_example_of_requirements_sends_what_it_names() -> None:
     spec = parse((examples / "requirements.yaml").read_text())
     assert spec.requirements in spec.files
     assert (examples / str(spec.requirements)).is_file()
+
+
+def test_results_of_earlier_jobs_stand_in_the_canonical_form_only_where_there_are_some() -> None:
+    assert "inputs" not in canonical(parse(FULL))
+    spec = parse(FULL + "inputs: {tuned: {job: first}, base: {job: 0192f3c1-0000-7000-8000-000000000000}}\n")
+    assert spec.inputs["tuned"].job == "first"
+    assert list(canonical(spec)["inputs"]) == ["base", "tuned"]
+    assert from_wire(canonical(spec)) == spec
+    assert {"inputs"} <= kind_of(spec).runtime_features(spec) <= set(RUNTIME_FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("written", "where"),
+    [
+        ("{../tuned: {job: first}}", "inputs"),
+        ("{.tuned: {job: first}}", "inputs"),
+        ("{a/b: {job: first}}", "inputs"),
+        ("{tuned: first}", "inputs.tuned"),
+        ("{tuned: {job: ''}}", "inputs.tuned.job"),
+        ("{tuned: {jobs: first}}", "inputs.tuned"),
+        ("{data: {job: first}}", "inputs.data"),  # among files, too
+        ("[first]", "inputs"),
+        ("{" + ", ".join(f"a{number}: {{job: first}}" for number in range(17)) + "}", "inputs"),
+    ],
+)
+def test_results_are_named_as_folders_and_by_jobs(written: str, where: str) -> None:
+    with pytest.raises(SpecErrors) as refused:
+        parse(FULL + f"inputs: {written}\n")
+    assert any(error.path.startswith(where) for error in refused.value.errors), refused.value.errors
