@@ -3,7 +3,8 @@
     python -m runtimes.launch                        the built-in training on this node's devices
     python -m runtimes.launch some.module --flag     any other module
 
-In a gang it first waits for the gang's interface, and for rank zero (rendezvous.py).
+In a gang it first waits for the gang's interface, and for rank zero (rendezvous.py). Where lost nodes of the gang are
+replaced, it runs below a process that outlives the ranks (generations.py).
 
 torchrun itself ends with 1 whatever its ranks ended with, and on SIGTERM kills them after 30 seconds. Here the code of
 contract.ExitCode comes through, and SIGTERM is handed on to the ranks, which take the time they need.
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Env, ExitCode
+from runtimes.generations import run_generations
 from runtimes.rendezvous import RANK_ZERO_SECONDS_MAX, RendezvousError, wait_for_gang
 
 DEFAULT_MODULE = "runtimes.train"
@@ -34,6 +36,8 @@ NAMED_CODES = (
 def main(argv: list[str] | None = None) -> int:
     """Start one rank a device, wait for all, and return the exit code that names the cause of their end."""
     arguments = sys.argv[1:] if argv is None else argv
+    if os.environ.get(Env.GENERATIONS) == "1":
+        return run_generations(["-m", "runtimes.launch", *arguments], os.environ)
     try:
         wait_for_gang(os.environ)  # SIGTERM ends the waiting
     except RendezvousError as error:
@@ -48,6 +52,9 @@ def main(argv: list[str] | None = None) -> int:
         untyped.run(untyped.parse_args([*torchrun_arguments(os.environ), "-m", *(arguments or [DEFAULT_MODULE])]))
     except ChildFailedError as error:
         return exit_code_of(failure.exitcode for failure in error.failures.values())
+    except (RuntimeError, OSError) as error:  # the store's node is gone before the ranks were started
+        print(f"The gang did not meet: {error}", file=sys.stderr)  # noqa: T201 - into the job's log
+        return ExitCode.INTERNAL
     return ExitCode.OK
 
 
