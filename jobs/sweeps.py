@@ -33,7 +33,7 @@ from jobs.models import Attempt, Job, Lease, PriceHalt
 from jobs.placing import reasons, requotes
 from jobs.running import reports
 from jobs.running.preparing import PREPARE_SECONDS_MAX, is_still
-from jobs.states import JOB_WAITING, JobState, LeaseState
+from jobs.states import JOB_WAITING, LEASE_LIVE, JobState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.exclusive import log_failures
@@ -132,7 +132,8 @@ def sweep_jobs() -> int:
 
 
 def _conclude_drained() -> int:
-    waiting = Attempt.objects.live().filter(leases__reported_state__in=ATTEMPT_ENDS).distinct()
+    waiting = Attempt.objects.live().filter(leases__reported_state__in=ATTEMPT_ENDS, leases__state__in=LEASE_LIVE)
+    waiting = waiting.distinct()
     count = 0
     for attempt_id, job_id in list(waiting.values_list("pk", "job_id")[:SWEEP_ROWS_MAX]):
         with log_failures("An attempt could not be finished.", job_id=str(job_id)), transaction.atomic():

@@ -22,6 +22,7 @@ RUNTIME_FEATURES = (
     "checkpoint_auto",
     "setup",
     "requirements",
+    "generations",
     "train.ddp",
     "train.hsdp",
     "train.shares",

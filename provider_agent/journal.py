@@ -59,6 +59,11 @@ class LeaseEntry:
         return self.assignment.lease_id
 
     @property
+    def generation(self) -> int:
+        """Of the gang."""
+        return self.assignment.generation
+
+    @property
     def has_ended(self) -> bool:
         """Whether the state is an end."""
         return self.state in ATTEMPT_ENDS
@@ -209,6 +214,18 @@ class Journal:
             ArtifactEntry(row["folder"], row["kind"], row["step"], row["billable_ms"], bool(row["shipped"]))
             for row in rows
         ]
+
+    def forget_checkpoints(self, lease_id: UUID, *, after: int) -> list[str]:
+        """Drop the checkpoints of later steps; their folders. A step that was shipped may come again, as another."""
+        rows = self._db.execute(
+            "SELECT folder FROM artifact WHERE lease_id = ? AND kind = 'checkpoint' AND step > ?",
+            (str(lease_id), after),
+        )
+        folders = [str(row["folder"]) for row in rows]
+        self._write(
+            "DELETE FROM artifact WHERE lease_id = ? AND kind = 'checkpoint' AND step > ?", (str(lease_id), after)
+        )
+        return folders
 
     # --- facts
 

@@ -127,7 +127,9 @@ def _has_worked(artifact: Artifact) -> bool:
 def _went_on(attempts: models.QuerySet[Attempt]) -> models.QuerySet[Attempt]:
     """Those that came to a credible checkpoint of their own, or to the end."""
     saved = Artifact.objects.credible().values("attempt_id")
-    return attempts.filter(Q(state=AttemptState.SUCCEEDED.value) | Q(pk__in=saved))
+    attempts = attempts.filter(Q(state=AttemptState.SUCCEEDED.value) | Q(pk__in=saved))
+    # A later generation goes on from what its own attempt had saved before, which proves nothing.
+    return attempts.exclude(resume_artifact__attempt=F("pk"))
 
 
 def _providers(attempt_ids: list[UUID]) -> set[UUID]:

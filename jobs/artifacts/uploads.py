@@ -104,14 +104,15 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
 
 def _find_or_create(lease: Lease, request: ArtifactBegin) -> Artifact:
     job = lease.attempt.job
-    artifact, is_new = Artifact.objects.get_or_create(
+    # What another generation of the gang had begun of this step was given up, and never becomes complete.
+    artifact, is_new = Artifact.objects.exclude(state=ArtifactState.ABANDONED).get_or_create(
         attempt=lease.attempt,
         kind=request.kind,
         step=request.step,
         defaults={
             "organisation_id": job.organisation_id,
             "job": job,
-            "parts_expected": lease.attempt.leases.count(),
+            "parts_expected": lease.attempt.leases.live().count(),
         },
     )
     if is_new:

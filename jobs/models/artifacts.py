@@ -57,7 +57,7 @@ class Artifact(models.Model):
             models.UniqueConstraint(
                 fields=["attempt", "kind", "step"],
                 nulls_distinct=False,
-                condition=Q(attempt__isnull=False),
+                condition=Q(attempt__isnull=False) & ~Q(state=ArtifactState.ABANDONED),
                 name="one_artifact_per_attempt_and_step",
             ),
         ]

@@ -95,7 +95,7 @@ def place_batch(tick: Tick | None = None, limit: int | None = None) -> int:
     for turn, job in enumerate(funding.set_aside(waiting)):
         with log_failures("A waiting job could not be read.", job_id=str(job.id)):
             if not requotes.halts(job):
-                requests.append(_request(job, turn=turn))
+                requests.append(request_of(job, turn=turn))
     placed, result = _place_matched(requests, tick)
     reasons.show(result, {request.key: request.demand for request in requests}, waiting)
     if len(waiting) == limit:
@@ -248,7 +248,7 @@ def _is_accepted(job: Job, node: Node) -> bool:
     )
 
 
-def _request(job: Job, *, turn: int = 0) -> MatchRequest:
+def request_of(job: Job, *, turn: int = 0) -> MatchRequest:
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
     demand = demand_of(
         from_wire(job.spec),

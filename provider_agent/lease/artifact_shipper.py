@@ -79,6 +79,12 @@ class ArtifactShipper:
         copy.rename(self._snapshot(name))
         self._add_checkpoint(name, step=step, billable_ms=billable_ms)
 
+    async def forget_checkpoints(self, *, after: int) -> None:
+        """Forget the checkpoints of later steps, once none of them is being shipped; raises JournalFailed."""
+        async with self._one_at_a_time:
+            for name in self._context.journal.forget_checkpoints(self._entry.lease_id, after=after):
+                await asyncio.to_thread(remove_tree, self._snapshot(name))
+
     def newest_step(self) -> int:
         """Of all checkpoints that were taken of this lease; 0 without any."""
         return max((artifact.step or 0 for artifact in self._artifacts() if artifact.kind == "checkpoint"), default=0)

@@ -93,6 +93,7 @@ class LeaseRecord:
             log_bytes=min(file_size(log_path(self.folder)), LOG_BYTES_MAX),
             event_bytes=min(file_size(self.events), EVENT_BYTES_MAX),
             receipt_seq=self.book.seq,
+            generation=entry.assignment.generation,
         )
 
     def first_events(self) -> bytes:

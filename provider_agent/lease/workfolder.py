@@ -138,6 +138,8 @@ def contract_environment(
         Env.CHECKPOINT_EVERY_SECONDS: str(checkpoint.every_seconds),
         Env.MEAN_SECONDS_TO_FAILURE: str(checkpoint.mean_seconds_to_failure),
         Env.CHECKPOINT_KEEP: str(checkpoint.keep),
+        # Of our own launcher; a program of the customer's is told nothing.
+        Env.GENERATIONS: "1" if gang.nodes > 1 and not assignment.program.command else "0",
     }
 
 
