@@ -27,7 +27,8 @@ from runtimes.contract import GANG_FILE, GANG_FILE_BYTES_MAX, JOINED_FILE, Env, 
 WAIT_SECONDS_MAX = 75.0
 POLL_SECONDS = 0.2
 SIGNAL_CODE_BASE = 128
-LOST_PEER_CODES = frozenset({int(ExitCode.INTERNAL), SIGNAL_CODE_BASE + signal.SIGABRT})  # by gloo, by NCCL
+# How ranks end that lost a peer: by gloo's error, by NCCL's abort; or all have left because one was asked to.
+LOST_PEER_CODES = frozenset({int(ExitCode.INTERNAL), SIGNAL_CODE_BASE + signal.SIGABRT, int(ExitCode.STOPPED)})
 # What a generation changes of the environment; nothing else is the file's to set.
 CHANGING = (Env.MASTER_ADDR, Env.MASTER_PORT, Env.RESUME_FROM)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # Linux, prctl(2)

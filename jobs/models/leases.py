@@ -177,7 +177,8 @@ class Lease(models.Model):
 
     def paid_of(self, ms: int) -> int:
         """Of the first `ms` milliseconds of its meter, how many are paid; see jobs/running/generations.py."""
-        return ms - sum(max(0, min(ms, ms if end is None else end) - start) for start, end in self.unpaid)
+        spans: list[tuple[int, int | None]] = self.unpaid
+        return ms - sum(max(0, min(ms, ms if end is None else end) - start) for start, end in spans)
 
     @property
     def end_reason(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from typing import get_args
@@ -12,11 +13,12 @@ from typing import get_args
 import pytest
 
 from provider_agent.keys import load_keys
-from provider_agent.protocol import OverlayKind, Program, Reason
+from provider_agent.protocol import AttemptState, OverlayKind, Program, Reason
 from tests.contracts.executors.gangs.bare import daemons
 from tests.contracts.executors.gangs.conftest import Gang
 from tests.contracts.executors.gangs.talking import TALK, has_ended
 from tests.integration.provider_agent.conftest import eventually
+from tests.integration.provider_agent.fake_leases import Lease
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -41,6 +43,38 @@ def test_two_containers_train_one_model_over_their_own_network(make_gang: Make, 
     assert happened[-1]["event"] == "finished"
     assert f"network: the gang's alone ({kind})" in gang.log(0)
     assert [gang.left(rank) for rank in (0, 1)] == [[], []]
+
+
+@pytest.mark.parametrize("kind", get_args(OverlayKind))
+def test_container_goes_on_with_another_in_a_lost_ones_place(make_gang: Make, kind: OverlayKind) -> None:
+    gang = make_gang(kind)
+    program = Program(runtime="train", config=CONFIG | {"steps": 100_000})
+    path = {"PYTHONPATH": "/souk-lent/souk:/souk-lent/site"}
+    stays, lost = gang.start(program, env=path, lent=["site", "souk"])
+    eventually(lambda: b'"step"' in stays.events, "the first steps", TRAIN_SECONDS_MAX)
+    before = container_of(gang, stays)
+    gang.members[1].server.stop_lease(lost, Reason.NODE_DRAINED)
+    eventually(partial(has_ended, lost), "the end of rank 1")
+    assert not has_ended(stays)
+    other = gang.replace(1)
+    eventually(lambda: stays.report is not None and stays.report.generation == 1, "the next generation to be taken up")
+    gang.says(0, "Generation 1 of the gang begins at step 0.", TRAIN_SECONDS_MAX)
+    steps = stays.events.count(b'"step"')
+    eventually(lambda: stays.events.count(b'"step"') > steps, "steps of the next generation", TRAIN_SECONDS_MAX)
+    assert container_of(gang, stays) == before
+    assert stays.report is not None and stays.report.state is AttemptState.RUNNING
+    for rank, lease in ((0, stays), (1, other)):
+        gang.members[rank].server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
+    for rank, lease in ((0, stays), (1, other)):
+        eventually(partial(has_ended, lease), "the end", TRAIN_SECONDS_MAX)
+        eventually(lambda rank=rank: gang.left(rank) == [], "nothing to be left")
+
+
+def container_of(gang: Gang, lease: Lease) -> tuple[str, str]:
+    """Its id, and when it was started."""
+    command = ["docker", "--host", gang.members[0].engine, "inspect", f"souk-{lease.assignment.lease_id}"]
+    (found,) = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return found["Id"], found["State"]["StartedAt"]
 
 
 @pytest.mark.parametrize("kind", get_args(OverlayKind))
