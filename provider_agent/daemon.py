@@ -119,6 +119,7 @@ def _build_sync(context: AgentContext, engine_version: str) -> Sync:
             speeds=context.speeds,
             updates=update_facts(context.folder),
             is_server=not context.why_no_serving,
+            is_evaluator=not context.why_no_evaluation,
         ),
     )
 

@@ -12,6 +12,7 @@ import psutil
 
 from provider_agent.config import AgentSettings, DataFolder
 from provider_agent.devices.cpu import MIB, cpu_model
+from provider_agent.devices.memory import memory_for_leases_mib
 from provider_agent.executors.base import Executor
 from provider_agent.protocol import DeviceFacts, DeviceKind, NodeFacts, UpdateFacts
 
@@ -23,18 +24,27 @@ RUNTIME_FEATURES = (
     "setup",
     "requirements",
     "generations",
+    "requirements_lock",
     "train.ddp",
     "train.hsdp",
     "train.shares",
     "train.activation_checkpointing",
     "train.compile",
+    "train.offload",
     "train.open_learning_rate",
     "train.open_sequence_length",
     "train.chat_template",
     "train.train_on_inputs",
     "train.packing",
     "train.lora",
+    "train.ema",
+    "train.early_stop",
+    "train.deterministic",
+    "train.profile",
+    "train.quantize",
+    "train.dpo",
 )
+EVALUATION_FEATURE = "eval"  # only where the harness is installed, which is large
 
 DISK_STEP_MIB = 1024  # free disk is reported in whole steps, so that facts do not change with every log line
 
@@ -59,11 +69,12 @@ def find_facts(
     speeds: tuple[int, int] = (0, 0),
     updates: UpdateFacts | None = None,
     is_server: bool = False,
+    is_evaluator: bool = False,
 ) -> NodeFacts:
     """The machine with its devices, as it is once the executor was checked. Of shared host folders only the labels.
 
     `speeds` are its disk's and its line's, in bytes per second; `fabric_key` the public one, in hex;
-    `is_server`: models can be served here, which is unknown before the node is enrolled.
+    `is_server`, `is_evaluator`: models can be served, evaluated here, which is unknown before the node is enrolled.
     """
     has_gpus = any(device.kind is DeviceKind.GPU for device in devices)
     return NodeFacts(
@@ -87,7 +98,8 @@ def find_facts(
         updates=updates or UpdateFacts(),
         has_token_receipts=True,
         is_server=is_server,
-        runtime_features=list(RUNTIME_FEATURES),
+        shm_mib=executor.shm_mib(memory_for_leases_mib()),
+        runtime_features=[*RUNTIME_FEATURES, *([EVALUATION_FEATURE] if is_evaluator else [])],
         devices=devices,
     )
 

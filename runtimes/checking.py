@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 CONFIG_BYTES_MAX = 1 << 20
 SHOWN_CHARACTERS_MAX = 60
 
 Check = Callable[[Any], Any]
+T = TypeVar("T")
 
 
 class Unreadable(ValueError):
@@ -71,6 +73,20 @@ def integer(low: int, high: int, *, optional: bool = False) -> Callable[[Any], i
     return check
 
 
+def number(low: float, high: float, *, above: bool = False) -> Callable[[Any], float]:
+    """A finite number within bounds; `above`: the low bound itself is refused."""
+
+    def check(value: Any) -> float:
+        good = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+        if not good or not low <= value <= high or (above and value == low):
+            raise ValueError(
+                f"must be a number {'above' if above else 'from'} {low:g} {'and at most' if above else 'to'} {high:g}"
+            )
+        return float(value)
+
+    return check
+
+
 def one_of(*known: str) -> Callable[[Any], str]:
     """One of these words."""
 
@@ -78,6 +94,20 @@ def one_of(*known: str) -> Callable[[Any], str]:
         if value not in known:
             raise ValueError(f"must be one of {', '.join(known)}")
         return str(value)
+
+    return check
+
+
+def section(made: Callable[..., T], checks: Mapping[str, Check]) -> Callable[[Any], T | None]:
+    """A mapping of further keys, which may be empty; null where it is left out."""
+
+    def check(value: Any) -> T | None:
+        if value is None:
+            return None
+        values, mistakes = check_keys(value, checks)
+        if mistakes:
+            raise ValueError("has mistakes: " + "; ".join(mistakes))
+        return made(**values)
 
     return check
 

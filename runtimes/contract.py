@@ -41,14 +41,14 @@ TOKENIZER_SETTINGS_FILE = "tokenizer_config.json"
 TRAINER_BYTES_MAX = 1024 * 1024
 TOKENIZER_BYTES_MAX = 256 * 1024 * 1024  # of a million tokens it has half of that
 METADATA_BYTES_MAX = 256 * 1024 * 1024  # of 100,000 tensors on 1,000 ranks
-# What a checkpoint's cursor means depends on the first three; which tensors it has, and what they do, on the last.
-PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora")
+# What a checkpoint's cursor means depends on the first three; which tensors it has, and what they do, on the others.
+PINNED_SETTINGS = ("global_batch_size", "sequence_length", "seed", "lora", "quantize", "dpo", "ema", "early_stop")
 EVENT_LINE_BYTES_MAX = 64 * 1024
 STEP_DIGITS_MAX = 12
 # Of `preparing` events: when they are written, and what is believed of them; see `read_preparing`.
 PREPARING_FIRST_SECONDS = 60.0  # of one work, before its first event: shorter work is neither reported nor billed
 PREPARING_EVERY_SECONDS = 30.0  # between two events, where something has moved since the last one
-PREPARING_WORKS = ("model", "tokenizer", "data")
+PREPARING_WORKS = ("model", "tokenizer", "data", "references")
 PREPARING_WORK_SECONDS_MAX = 30 * 24 * 3600
 PREPARING_AMOUNT_MAX = 2**53  # the largest integer that every reader of JSON keeps
 PREPARING_UNIT = re.compile(r"[a-z]{1,20}")  # bytes, documents, tokens, ...
@@ -63,6 +63,8 @@ HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
 RESERVED_NAMES = frozenset({"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, SERVE_SOCKET})
 WHEELS_NAME = "wheels"  # beside a file of requirements: packages that are not fetched from the internet
+LOCK_NAME = "uv.lock"  # in place of a file of requirements, beside its project
+PROJECT_NAME = "pyproject.toml"
 CHECKPOINT_PATH_CHARACTERS_MAX = 200
 CHECKPOINT_PATH_PARTS_MAX = 8
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -132,7 +134,8 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"
     SAMPLED = "sampled"  # step, prompt, text
     SAMPLES = "samples"  # step, ids: which sequences that step trained on (where the configuration asks)
-    EXPORTED = "exported"  # path, files
+    STOPPED_EARLY = "stopped_early"  # step, steps_total (that were asked for), best_step, best_loss
+    EXPORTED = "exported"  # path, files; best_step: whose weights they are, where that was asked for
     FINISHED = "finished"  # step, loss, tokens
     FAILED = "failed"  # message, exit_code
     LOADING = "loading"  # of a serving runtime: stage, bytes, bytes_total
@@ -276,8 +279,8 @@ def requirements_path_mistake(path: str) -> str | None:
         return f"has more than {CHECKPOINT_PATH_CHARACTERS_MAX} characters or {CHECKPOINT_PATH_PARTS_MAX} names"
     if not all(_PLAIN_NAME.fullmatch(part) for part in parts):
         return "is not a path of plain names under files (letters, digits, _, . and -, the first no . or -)"
-    if not path.endswith(".txt"):
-        return "is no file of requirements, which ends with .txt (`uv export` and `pip freeze` make one)"
+    if not path.endswith(".txt") and parts[-1] != LOCK_NAME:
+        return f"is no file of requirements, which ends with .txt (`pip freeze` makes one) or is called {LOCK_NAME}"
     return None
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from runtimes.contract import Env, ExitCode
 from runtimes.generations import run_generations
 from runtimes.rendezvous import RANK_ZERO_SECONDS_MAX, RendezvousError, wait_for_gang
+from runtimes.train.collective_trace import describe_traces, remove_traces
 
 DEFAULT_MODULE = "runtimes.train"
 NAMED_CODES = (
@@ -44,6 +45,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"The gang did not assemble: {error}.", file=sys.stderr)  # noqa: T201 - into the job's log
         return ExitCode.INTERNAL
     signal.signal(signal.SIGTERM, forward_to_children)
+    work = Path(os.environ[Env.WORK_DIR]) if os.environ.get(Env.WORK_DIR) else None
+    if work is not None:
+        remove_traces(work)
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -51,7 +55,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         untyped.run(untyped.parse_args([*torchrun_arguments(os.environ), "-m", *(arguments or [DEFAULT_MODULE])]))
     except ChildFailedError as error:
-        return exit_code_of(failure.exitcode for failure in error.failures.values())
+        code = exit_code_of(failure.exitcode for failure in error.failures.values())
+        if work is not None and code not in NAMED_CODES:  # of a named cause the other ranks' traces are echoes
+            say_where_ranks_were(work)
+        return code
     except (RuntimeError, OSError) as error:  # the store's node is gone before the ranks were started
         print(f"The gang did not meet: {error}", file=sys.stderr)  # noqa: T201 - into the job's log
         return ExitCode.INTERNAL
@@ -91,6 +98,14 @@ def exit_code_of(codes: Iterable[int]) -> int:
     signals = [128 - code for code in found if code < 0 and code != -signal.SIGTERM]
     others = [code for code in found if code > 0]
     return next(iter([*signals, *others]), int(ExitCode.INTERNAL))
+
+
+def say_where_ranks_were(work: Path) -> None:
+    """Print the last collective of each rank of this node, where ranks lost each other and left a trace."""
+    lines = describe_traces(work)
+    if lines:
+        heading = "Where the ranks of this node were (torch's flight recorder):"
+        print("\n  ".join([heading, *lines]), file=sys.stderr)  # noqa: T201 - into the job's log
 
 
 def forward_to_children(number: int, _frame: object) -> None:

@@ -126,6 +126,7 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
     from runtimes.contract import EventWriter
     from runtimes.train.adapters import add_adapters
     from runtimes.train.blocks import prepare_blocks
+    from runtimes.train.callbacks.copies import Copies
     from runtimes.train.config import parse_config
     from runtimes.train.container import read_container
     from runtimes.train.data.corpus import Corpus
@@ -172,6 +173,7 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
         Shares(sequences, ranks, EventWriter(""), measured=clock is not None),
         dtype,
         flops,
+        Copies(model, strategy, config),
         clock=clock,
     )
 

@@ -1,7 +1,8 @@
 """What a node may announce as a checkpoint, and what it must hold before it counts: for pay, and for a resume.
 
 A checkpoint makes an attempt payable that its node broke, and the next attempt starts from it: a false one robs the
-customer twice. Of our own training the marketplace knows how many steps there are and what its runtime writes:
+customer twice. Of our own training the marketplace knows how many steps there are and what its runtime writes (of
+another runtime of ours, which files):
 
     check_step       steps within the training, behind where the attempt began, and no faster than anything trains
     check_content    the manifest names just these files; the trainer's words fit the job
@@ -72,11 +73,12 @@ def check_content(part: ArtifactPart) -> None:
 
 
 def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]:
-    paths = {file["path"] for file in part.files}
-    if odd := sorted(path for path in paths if path not in _NAMES and not _SHARD.fullmatch(path)):
-        yield f"{odd[0]!r:.100} is no file of one"
+    others = kind_of(job).checkpoint_files
     sizes = {file["path"]: file["size"] for file in part.files}
-    if large := [path for path, bytes_max in _BYTES_MAX.items() if sizes.get(path, 0) > bytes_max]:
+    if odd := sorted(path for path in sizes if not _is_named(path, others)):
+        yield f"{odd[0]!r:.100} is no file of one"
+    bounds = _BYTES_MAX if others is None else others
+    if large := [path for path, bytes_max in bounds.items() if sizes.get(path, 0) > bytes_max]:
         yield f"its {large[0]} is too large to be read"
     manifest = _read(part, MANIFEST_NAME, MANIFEST_BYTES_MAX)
     known = {"step": artifact.step, "node_rank": part.node_rank, "nodes": artifact.parts_expected}
@@ -89,8 +91,15 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
         yield f"{MANIFEST_NAME} lists other files than there are"
     if part.node_rank != 0:
         return
-    if missing := sorted({METADATA_FILE, TRAINER_FILE, TOKENIZER_FILE} - paths):
+    wanted = {METADATA_FILE, TRAINER_FILE, TOKENIZER_FILE} if others is None else set(others)
+    if missing := sorted(wanted - sizes.keys()):
         yield f"it has no {missing[0]}"
+    if others is None:
+        yield from _trainer_mistakes(part, job, known)
+
+
+def _trainer_mistakes(part: ArtifactPart, job: Job, known: Mapping[str, Any]) -> Iterator[str]:
+    """What a training's own words in its checkpoint say that does not fit the job."""
     trainer = _read(part, TRAINER_FILE, TRAINER_BYTES_MAX)
     yield from _differences(TRAINER_FILE, trainer, {name: known[name] for name in ("step", "world_size")})
     config, wanted = trainer.get("config"), kind_of(job).spec_kind.config(from_wire(job.spec))
@@ -100,6 +109,13 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
     # A number that the job file leaves open is the model's, which is not known here; whoever resumes compares it.
     pinned = {name: wanted.get(name) for name in PINNED_SETTINGS if name in wanted or name not in OPEN_FIELDS}
     yield from _differences(TRAINER_FILE, config, pinned)
+
+
+def _is_named(path: str, others: Mapping[str, int] | None) -> bool:
+    """Whether our runtime writes a file of this name."""
+    if others is None:
+        return path in _NAMES or _SHARD.fullmatch(path) is not None
+    return path == MANIFEST_NAME or path in others
 
 
 def _differences(name: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:

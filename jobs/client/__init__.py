@@ -2,6 +2,7 @@
 
 cli.py            the `souk` command, with exit status and error message
 commands/         one module for each group of commands
+exports/          a job's curve as files of other tools
 views/            what people see on a terminal
 sdk.py            `Souk`: one method for each route of the API
 sdk_account.py    the part of `Souk` about identity and money

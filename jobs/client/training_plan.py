@@ -19,13 +19,13 @@ from jobs.wire import QuoteView
 from runtimes.contract import shipped_model_config, shipped_models
 from runtimes.plan.advice import Advice, Fit, advise, floor_bytes, needed_bytes
 from runtimes.plan.devices import REPORTED_MAX, have_bfloat16, memory_of_models
-from runtimes.plan.memory import Memory, Place, reckon_memory
+from runtimes.plan.memory import Memory, Place, host_bytes, reckon_memory
 from runtimes.plan.reading import Settings, read_model_config, read_training
 from runtimes.plan.shapes import ModelMistake, ModelShape, flops_per_token
 
 MIB: Final = 1 << 20
 MODEL_CONFIG: Final = "config.json"
-PARTS: Final = ("weights", "moments", "gradients", "gathered", "activations", "working", "allocator")
+PARTS: Final = ("weights", "moments", "copies", "gradients", "gathered", "activations", "working", "allocator")
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class TrainingPlan:
     sequence_length: int = 0
     memory: Memory | None = None
     needed_bytes: int = 0  # of a device
+    host_bytes: int = 0  # of each node's memory, with what it keeps in the devices' place
     floor_bytes: int = 0  # of a device: with less it runs out of memory for certain
     device_bytes: int | None = None  # of a device, where the job file says something: its `memory`, or its `models`
     largest_bytes: int | None = None  # that a device of its `models` can have, where all of them are known
@@ -121,7 +122,8 @@ def nearest_text(plan: TrainingPlan) -> str:
 
 def settings_text(fit: Fit) -> str:
     """As the job file's `train` section has them: `activation_checkpointing: full and micro_batch_size: 2`."""
-    return " and ".join(f"{key}: {value}" for key, value in fit.settings)
+    text = " and ".join(f"{key}: {value}" for key, value in fit.settings)
+    return f"{text} (with {gigabytes(fit.host_bytes)} of each node's memory)" if fit.host_bytes else text
 
 
 def gigabytes(count: int) -> str:
@@ -138,6 +140,7 @@ def plan_json(plan: TrainingPlan) -> dict[str, Any]:
     if advice is not None:
         nearest = [
             {"settings": dict(fit.settings), "peak": fit.memory.peak, "slowdown": round(fit.slowdown, 3)}
+            | {"host_bytes": fit.host_bytes}
             for fit in advice.nearest
         ]
         body["advice"] = {
@@ -209,6 +212,7 @@ def _reckon(spec: Spec, shape: ModelShape, config: Settings) -> TrainingPlan:
         sequence_length=config.length,
         memory=memory,
         needed_bytes=needed_bytes(memory, place),
+        host_bytes=host_bytes(shape, config, place),
         floor_bytes=floor_bytes(shape, config, place),
         device_bytes=memory_bytes,
         largest_bytes=None if of_models is None else int(REPORTED_MAX * of_models),

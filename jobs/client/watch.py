@@ -31,6 +31,7 @@ EVENT_TEXTS = {
     "started": "training {parameters:,} parameters for {steps_total:,} steps on {world_size} ranks ({device}, {dtype})",
     "resumed": "resumed at step {step} from a checkpoint of {from_world_size} ranks",
     "evaluated": "step {step}: evaluation loss {loss:.4f}",
+    "stopped_early": "step {step}: ends early, no evaluation was better than {best_loss:.4f}, of step {best_step}",
     "checkpointed": "step {step}: checkpoint saved, training stood still for {seconds_blocked:.2f} s",
     "sampled": "step {step}: {prompt}{text}",
     "exported": "the model is written",

@@ -4,6 +4,7 @@ registry.py  all kinds by name, and how one is added
 base.py      Kind, the interface, as a program that runs to its end needs it; Execution, one of its answers
 train.py     kind: train
 command.py   kind: command
+eval.py      kind: eval
 serve.py     kind: serve, whose money and replicas are in `jobs/endpoints`
 believing.py which reason counts: what a node reports, or what the server ordered and saw
 retrying.py  what the end of an attempt means: NextStep, done, tried again, paused or over

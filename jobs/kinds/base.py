@@ -15,6 +15,7 @@ state: `after_attempt` and `late_end` return what it should be, and `jobs.lifecy
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
@@ -55,6 +56,8 @@ class Kind:
     may_keep_cap: ClassVar[bool] = False  # whether resuming makes sense with the cap that there is
     may_be_idle: ClassVar[bool] = False  # whether the job stays open while it has no attempt
     is_settled_in_parts: ClassVar[bool] = False  # its bill adds up several settlements
+    # Of our own runtime's checkpoints: name of each file beside the manifest -> bytes at most; None: a training's.
+    checkpoint_files: ClassVar[Mapping[str, int] | None] = None
 
     @property
     def name(self) -> str:

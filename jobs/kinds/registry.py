@@ -10,11 +10,12 @@ from __future__ import annotations
 from jobs.errors import UnknownKind
 from jobs.kinds.base import Kind
 from jobs.kinds.command import Command
+from jobs.kinds.eval import Eval
 from jobs.kinds.serve import Serve
 from jobs.kinds.train import Train
 from jobs.models import Job
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (Train(), Serve(), Command())}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (Train(), Serve(), Command(), Eval())}
 
 
 def kind_of(job: Job) -> Kind:

@@ -22,6 +22,12 @@ class Demand:
     models: tuple[str, ...] = ()  # any of them; empty: every model
     memory_mib: int = 0  # per device, at least
     memory_floor_mib: int = 0  # below that the program runs out of memory for certain
+    cuda: tuple[int, int] = (0, 0)  # (major, minor) that the driver supports, at least; (0, 0): any
+    compute_capability: tuple[int, int] = (0, 0)  # of the devices, at least; (0, 0): any
+    cpus: int = 0  # cores of each node, at least
+    ram_mib: int = 0  # of each node's memory, at least
+    disk_mib: int = 0  # of each node's free disk, at least
+    shm_mib: int = 0  # of /dev/shm on each node, at least; 0: what it has by itself
     regions: tuple[str, ...] = ()  # any of them; empty: everywhere
     executors: tuple[str, ...] = ()  # any of them; empty: every executor
     isolations: tuple[str, ...] = ()  # any of them; empty: every one, none too

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jobs.matching.demand import Demand
 from jobs.matching.exclusion_reasons import Why
-from jobs.spec.units import format_money
+from jobs.spec.units import format_money, format_version
 from jobs.wire import Exclusion
 
 SHOWN_MAX = 4  # reasons in one line
@@ -24,8 +24,14 @@ MESSAGES: dict[Why, str] = {
     Why.KIND: "{n} without a {kind}",
     Why.MODEL: "{n} without {models}",
     Why.MEMORY: "{n} lack {memory} of memory per device",
+    Why.COMPUTE_CAPABILITY: "{n} below compute capability {compute_capability}, or with an agent that does not say",
+    Why.CUDA: "{n} whose driver does not support CUDA {cuda}, or whose agent does not say what it does",
     Why.DTYPE: "{n} cannot compute in {dtype}, or were not measured in it",
     Why.GPUS: "{n} have fewer than {devices} such devices",
+    Why.CPUS: "{n} have fewer than {cpus} cores for {devices} of their devices",
+    Why.RAM: "{n} have less than {ram} of memory for {devices} of their devices",
+    Why.DISK: "{n} have less than {disk} of free disk for {devices} of their devices",
+    Why.SHM: "{n} have less than {shm} of /dev/shm for {devices} of their devices, or an agent that does not say",
     Why.EXECUTOR: "{n} cannot run a container image",
     Why.ISOLATION: "{n} do not isolate by {isolations}",
     Why.OWN_JOBS: "{n} isolate nothing and take jobs of their own organisation only",
@@ -80,6 +86,12 @@ def _message(why: Why, nodes: int, demand: Demand) -> str:
         kind={"gpu": "GPU", "cpu": "CPU share"}.get(demand.kind or "", "device"),
         models=" or ".join(demand.models) or "such a device",
         memory=format_memory(max(demand.memory_mib, demand.memory_floor_mib)),
+        compute_capability=format_version(demand.compute_capability),
+        cuda=format_version(demand.cuda),
+        cpus=demand.cpus,
+        ram=format_memory(demand.ram_mib),
+        disk=format_memory(demand.disk_mib),
+        shm=format_memory(demand.shm_mib),
         dtype=demand.dtype if demand.dtype != "auto" else "float32",
         devices=demand.devices,
         isolations=" or ".join(demand.isolations),

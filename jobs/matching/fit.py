@@ -73,6 +73,10 @@ def _best_group(
 
 
 def _group_reason(demand: Demand, group: DeviceGroup, flops: float) -> Why | None:
+    if group.compute_capability < demand.compute_capability:
+        return Why.COMPUTE_CAPABILITY
+    if group.cuda < demand.cuda:
+        return Why.CUDA
     if flops <= 0:
         return Why.DTYPE
     return Why.GPUS if group.total < demand.devices else None
@@ -84,6 +88,10 @@ def _node_check(demand: Demand, snapshot: FleetSnapshot) -> Callable[[int], Why 
     asks_more = bool(
         demand.needs_egress
         or demand.lent
+        or demand.cpus
+        or demand.ram_mib
+        or demand.disk_mib
+        or demand.shm_mib
         or demand.needs_token_receipts
         or demand.needs_serving
         or demand.runtime_features
@@ -126,6 +134,10 @@ def _isolation_reason(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why 
 def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
     """What few jobs require of the node around their devices: the internet, lent folders, pay in tokens."""
     lacks = (
+        (Why.CPUS, lease_part(snapshot, row, demand.devices, snapshot.cpus) < demand.cpus),
+        (Why.RAM, lease_part(snapshot, row, demand.devices, snapshot.ram_mib) < demand.ram_mib),
+        (Why.DISK, lease_part(snapshot, row, demand.devices, snapshot.disk_mib) < demand.disk_mib),
+        (Why.SHM, lease_part(snapshot, row, demand.devices, snapshot.shm_mib) < demand.shm_mib),
         (Why.EGRESS, demand.needs_egress and not snapshot.egresses[row]),
         (Why.LENT, not demand.lent <= snapshot.lent[row]),
         (Why.NO_SERVING, demand.needs_serving and not snapshot.servers[row]),
@@ -135,6 +147,11 @@ def _lacks(demand: Demand, snapshot: FleetSnapshot, row: int) -> Why | None:
         (Why.NOT_ALLOWED, demand.only_nodes is not None and snapshot.node_ids[row] not in demand.only_nodes),
     )
     return next((why for why, is_lacking in lacks if is_lacking), None)
+
+
+def lease_part(snapshot: FleetSnapshot, row: int, devices: int, column: tuple[int, ...]) -> int:
+    """What a lease of so many devices of a node has of a column of `snapshot`: their share of all its devices."""
+    return column[row] * devices // max(snapshot.devices[row], 1)
 
 
 def _class_reason(demand: Demand, device_class: DeviceClass) -> Why | None:

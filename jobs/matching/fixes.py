@@ -11,10 +11,10 @@ from typing import NamedTuple
 from jobs.matching.demand import ISOLATIONS, UNISOLATED, Demand
 from jobs.matching.exclusion_reasons import Why
 from jobs.matching.explain import format_memory
-from jobs.matching.fit import screen
+from jobs.matching.fit import lease_part, screen
 from jobs.matching.places import Place, places_of
 from jobs.matching.snapshot import DeviceGroup, FleetSnapshot
-from jobs.spec.units import format_money
+from jobs.spec.units import format_money, format_version
 from jobs.wire import Fix
 
 CENT_USD_MICROS = 10_000
@@ -67,6 +67,74 @@ def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
         dataclasses.replace(demand, memory_mib=mib),
         f"{format_memory(mib)} of memory per device adds {{n}}",
     )
+
+
+def _lower_capability(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, compute_capability=(0, 0)), snapshot)
+    version = _highest(snapshot, places, lambda group: group.compute_capability)
+    if version == (0, 0):
+        return None
+    return Change(
+        "resources.compute_capability",
+        format_version(version),
+        dataclasses.replace(demand, compute_capability=version),
+        f"compute capability {format_version(version)} adds {{n}}",
+    )
+
+
+def _lower_cuda(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    places = _places(dataclasses.replace(demand, cuda=(0, 0)), snapshot)
+    version = _highest(snapshot, places, lambda group: group.cuda)
+    if version == (0, 0):
+        return None
+    return Change(
+        "resources.cuda",
+        format_version(version),
+        dataclasses.replace(demand, cuda=version),
+        f"CUDA {format_version(version)} adds {{n}}",
+    )
+
+
+def _highest(
+    snapshot: FleetSnapshot, places: Sequence[Place], version_of: Callable[[DeviceGroup], tuple[int, int]]
+) -> tuple[int, int]:
+    """The highest version that all slots of some place have; (0, 0) where no agent says which it has."""
+    versions = [min(version_of(_group(snapshot, place, i)) for i in range(len(place.slots))) for place in places]
+    return max(versions, default=(0, 0))
+
+
+def _fewer_cpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    cpus = _largest_part(dataclasses.replace(demand, cpus=0), snapshot, snapshot.cpus)
+    relaxed = dataclasses.replace(demand, cpus=cpus)
+    return Change("resources.cpus", str(cpus), relaxed, f"{cpus} cores per node adds {{n}}") if cpus else None
+
+
+def _less_ram(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    mib = _largest_part(dataclasses.replace(demand, ram_mib=0), snapshot, snapshot.ram_mib)
+    return _size("ram", mib, dataclasses.replace(demand, ram_mib=mib), "of memory per node")
+
+
+def _less_disk(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    mib = _largest_part(dataclasses.replace(demand, disk_mib=0), snapshot, snapshot.disk_mib)
+    return _size("disk", mib, dataclasses.replace(demand, disk_mib=mib), "of free disk")
+
+
+def _less_shm(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
+    mib = _largest_part(dataclasses.replace(demand, shm_mib=0), snapshot, snapshot.shm_mib)
+    return _size("shm", mib, dataclasses.replace(demand, shm_mib=mib), "of /dev/shm")
+
+
+def _size(name: str, mib: int, relaxed: Demand, of: str) -> Change | None:
+    if mib < 1:
+        return None
+    return Change(f"resources.{name}", format_memory(mib), relaxed, f"{format_memory(mib)} {of} adds {{n}}")
+
+
+def _largest_part(without: Demand, snapshot: FleetSnapshot, column: tuple[int, ...]) -> int:
+    """Of a demand that does not ask for it: the most of a column that a lease has on every node of some place."""
+    places = _places(without, snapshot)
+    sizes = (min(lease_part(snapshot, slot.row, without.devices, column) for slot in each.slots) for each in places)
+    return max(sizes, default=0)
 
 
 def _more_regions(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
@@ -209,6 +277,12 @@ def _before_they_close(demand: Demand, snapshot: FleetSnapshot) -> Change | None
 RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change | None]]] = [
     (frozenset({Why.PRICE}), _cheaper_than),
     (frozenset({Why.MEMORY}), _less_memory),
+    (frozenset({Why.COMPUTE_CAPABILITY}), _lower_capability),
+    (frozenset({Why.CUDA}), _lower_cuda),
+    (frozenset({Why.CPUS}), _fewer_cpus),
+    (frozenset({Why.RAM}), _less_ram),
+    (frozenset({Why.DISK}), _less_disk),
+    (frozenset({Why.SHM}), _less_shm),
     (frozenset({Why.REGION}), _more_regions),
     (frozenset({Why.MODEL}), _more_models),
     (frozenset({Why.GPUS}), _fewer_gpus),

@@ -8,7 +8,7 @@ import json
 import math
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,11 +28,12 @@ from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.fabrics import links
 from marketplace.nodes.fabrics.overlays import gang_label
+from marketplace.nodes.inventory.gpu_versions import compute_capability_of, version_of
 from marketplace.nodes.models import Device, FabricLink, Node, Offer
 from marketplace.nodes.models.node import isolation_of
 from marketplace.nodes.offering import schedule
 from marketplace.nodes.states import NodeState
-from provider_agent.protocol import BEAT_SECONDS_IDLE, MISSES_UNTIL_SUSPECT
+from provider_agent.protocol import BEAT_SECONDS_IDLE, DISK_RESERVE_MIB, MISSES_UNTIL_SUSPECT, leases_memory_mib
 
 FLUSH_SECONDS = 10  # beats reach the database in bulk, some seconds late
 SUSPECT_AFTER = timedelta(seconds=MISSES_UNTIL_SUSPECT * BEAT_SECONDS_IDLE + FLUSH_SECONDS)
@@ -50,7 +51,17 @@ class _DeviceFacts(NamedTuple):
     model: str
     memory_mib: int
     memory_bytes_per_second: float
+    is_healthy: bool
+    compute_capability: str | None
+    cuda: str | None
     flops: str  # dtype -> FLOP/s, as JSON
+
+
+class _NodeDevices(NamedTuple):
+    """The devices of one node that may be rented, and how many it has in all."""
+
+    groups: tuple[DeviceGroup, ...] = ()
+    total: int = 0
 
 
 class _NodeFacts(NamedTuple):
@@ -76,6 +87,10 @@ class _NodeFacts(NamedTuple):
     signs_tokens: str | None
     serves: str | None
     runtime_features: str | None  # as JSON
+    cpu_count: int
+    memory_mib: int
+    disk_free_mib: str | None
+    shm_mib: str | None
     hours: str  # the same
 
 
@@ -156,7 +171,7 @@ def _garbage_waits() -> Iterator[None]:
 
 def _read_supply() -> FleetSnapshot:
     now = clock.now()
-    groups = _groups_by_node()
+    devices = _devices_by_node()
     offers = _offers_by_node(now)
     measured = _links(now)
     wallets = delegations.wallets_by_node()
@@ -177,6 +192,8 @@ def _read_supply() -> FleetSnapshot:
             signs_tokens=KeyTextTransform("has_token_receipts", "facts"),
             serves=KeyTextTransform("is_server", "facts"),
             runtime_features=KeyTextTransform("runtime_features", "facts"),
+            disk_free_mib=KeyTextTransform("disk_free_mib", "facts"),
+            shm_mib=KeyTextTransform("shm_mib", "facts"),
         )
         .order_by("id")
         .values_list(*_NodeFacts._fields)
@@ -188,7 +205,7 @@ def _read_supply() -> FleetSnapshot:
                 _node_row(
                     node,
                     offers.get(node.id),
-                    groups.get(node.id, ()),
+                    devices.get(node.id, _NodeDevices()),
                     now,
                     fabric=fabrics.get(node.id),
                     has_failed_link=node.id in failed,
@@ -201,7 +218,7 @@ def _read_supply() -> FleetSnapshot:
 def _node_row(
     node: _NodeFacts,
     offer: _OfferFacts | None,
-    groups: tuple[DeviceGroup, ...],
+    devices: _NodeDevices,
     now: datetime,
     *,
     fabric: UUID | None,
@@ -233,7 +250,7 @@ def _node_row(
         is_measured=node.is_measured,
         failures=node.failures,
         successes=node.successes,
-        groups=groups,
+        groups=devices.groups,
         isolation=isolation_of(node.executor, node.reported_isolation),
         has_egress=node.egress == "true",
         lent=_labels(node.lent),
@@ -243,6 +260,11 @@ def _node_row(
         open_seconds=open_seconds,
         organisation_id=node.organisation_id,
         allows_strangers=node.allows_strangers,
+        cpus=node.cpu_count,
+        ram_mib=leases_memory_mib(node.memory_mib),
+        disk_mib=max(int(node.disk_free_mib or 0) - DISK_RESERVE_MIB, 0),
+        shm_mib=int(node.shm_mib or 0),
+        devices=devices.total,
     )
 
 
@@ -268,20 +290,28 @@ def _offers_by_node(now: datetime) -> dict[UUID, _OfferFacts]:
     return {offer.node_id: offer for offer in offers if offer.available_until is None or offer.available_until > now}
 
 
-def _groups_by_node() -> dict[UUID, tuple[DeviceGroup, ...]]:
+def _devices_by_node() -> dict[UUID, _NodeDevices]:
     rows = (
-        Device.objects.filter(is_healthy=True)
-        .annotate(flops=_text("flops_per_second"))
+        Device.objects.exclude(node__state=NodeState.RETIRED)
+        .annotate(
+            flops=_text("flops_per_second"),
+            compute_capability=KeyTextTransform("compute_capability", "details"),
+            cuda=KeyTextTransform("cuda", "details"),
+        )
         .order_by("node_id", "index")
         .values_list(*_DeviceFacts._fields)
     )
     by_node: defaultdict[UUID, dict[tuple[str, str, int], list[_DeviceFacts]]] = defaultdict(dict)
+    totals: Counter[UUID] = Counter()
     for device in map(_DeviceFacts._make, rows):
+        totals[device.node_id] += 1
+        if not device.is_healthy:
+            continue
         by_node[device.node_id].setdefault((device.kind, device.model, device.memory_mib), []).append(device)
-    found: dict[UUID, tuple[DeviceGroup, ...]] = {}
+    found: dict[UUID, _NodeDevices] = {}
     for node_id, groups in by_node.items():
         with log_failures("A node's devices cannot be read, and are not offered.", node_id=str(node_id)):
-            found[node_id] = tuple(_group(equal) for equal in groups.values())
+            found[node_id] = _NodeDevices(tuple(_group(equal) for equal in groups.values()), totals[node_id])
     return found
 
 
@@ -297,6 +327,8 @@ def _group(equal: list[_DeviceFacts]) -> DeviceGroup:
         memory_bytes_per_second=min(
             (device.memory_bytes_per_second for device in equal if device.memory_bytes_per_second > 0), default=0.0
         ),
+        compute_capability=min(compute_capability_of(device.model, device.compute_capability) for device in equal),
+        cuda=min(version_of(device.cuda) for device in equal),
     )
 
 

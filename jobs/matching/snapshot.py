@@ -25,6 +25,8 @@ class DeviceGroup(NamedTuple):
     total: int
     free: tuple[UUID, ...]  # devices without a live lease, in the order of their index
     memory_bytes_per_second: float = 0.0  # measured, of the slowest that was; 0: none was
+    compute_capability: tuple[int, int] = (0, 0)  # (major, minor), the lowest of the group; (0, 0): not known
+    cuda: tuple[int, int] = (0, 0)  # that its driver supports; (0, 0): not known
 
 
 class DeviceClass(NamedTuple):
@@ -64,6 +66,11 @@ class NodeRow(NamedTuple):
     has_failed_link: bool = False  # to a node of that label
     wallets: frozenset[str] = frozenset()  # tokens in which a contract can pay its provider
     organisation_id: UUID | None = None  # its provider's
+    cpus: int = 0  # cores, of all its devices together
+    ram_mib: int = 0  # memory that its leases share
+    disk_mib: int = 0  # free when it last said so: what runs there has taken its part already
+    shm_mib: int = 0  # /dev/shm of all its devices together; 0: its agent is from before it was asked
+    devices: int = 0  # all, those that may not be rented now as well: what a lease gets is its share of these
     allows_strangers: bool = False  # though it isolates nothing, it takes jobs of other organisations too
 
 
@@ -99,6 +106,11 @@ class FleetSnapshot:
     wallets: tuple[frozenset[str], ...]
     organisation_ids: tuple[UUID | None, ...]
     allow_strangers: tuple[bool, ...]
+    cpus: tuple[int, ...]
+    ram_mib: tuple[int, ...]
+    disk_mib: tuple[int, ...]
+    shm_mib: tuple[int, ...]
+    devices: tuple[int, ...]
     class_ids: tuple[tuple[int, ...], ...]
     classes: tuple[DeviceClass, ...]
     # The same for every demand, so sorted once: who takes nothing at all, and who has devices of one class only.
@@ -159,6 +171,11 @@ def snapshot_of(rows: Iterable[NodeRow], *, taken_at: datetime) -> FleetSnapshot
         wallets=columns["wallets"],
         organisation_ids=columns["organisation_id"],
         allow_strangers=columns["allows_strangers"],
+        cpus=columns["cpus"],
+        ram_mib=columns["ram_mib"],
+        disk_mib=columns["disk_mib"],
+        shm_mib=columns["shm_mib"],
+        devices=columns["devices"],
         class_ids=class_ids,
         classes=tuple(known),
         closed=closed,

@@ -121,6 +121,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         network=spec.network,
         lent=spec.lent,
         outputs=spec.outputs,
+        shm_mib=spec.resources.shm_mib,
         seconds_max=seconds_payable(lease),
         stop_grace_seconds=execution.stop_grace_seconds,
         payment=lease.payment_terms,

@@ -8,7 +8,9 @@ from typing import Any
 from jobs.running.preparing import advance_preparing
 from runtimes.contract import EventKind, read_preparing
 
-_PROGRESS_KINDS = frozenset({EventKind.STARTED, EventKind.RESUMED, EventKind.STEP, EventKind.EVALUATED})
+_PROGRESS_KINDS = frozenset(
+    {EventKind.STARTED, EventKind.RESUMED, EventKind.STEP, EventKind.EVALUATED, EventKind.STOPPED_EARLY}
+)
 _AFTER_PREPARING = frozenset({EventKind.STARTED, EventKind.RESUMED, EventKind.STEP})
 _STEP_FIELDS = ("step", "loss", "tokens", "tokens_per_second", "seconds")
 
@@ -35,6 +37,8 @@ def advance_progress(progress: dict[str, Any], attempt: int, events: list[dict[s
             result["resumed_from"] = step
             if result.get("step", 0) > step:  # another generation of the gang
                 del result["step"]
+        elif kind == EventKind.STOPPED_EARLY and isinstance(step, int) and step >= result.get("step", 0):
+            result["steps_total"] = step  # it is at its end: nothing is left to do
         elif kind == EventKind.EVALUATED and "loss" in event:
             result["eval_loss"] = event["loss"]
         elif kind == EventKind.STEP and isinstance(step, int) and step >= result.get("step", 0):

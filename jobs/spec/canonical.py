@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.spec.kinds.registry import kind_of
 from jobs.spec.model import DEFAULT_ISOLATION, Checkpoint, Payment, Resources, Spec
-from jobs.spec.units import AUTO, format_duration, format_money
+from jobs.spec.units import AUTO, format_duration, format_money, format_version
 
 
 def canonical(spec: Spec) -> dict[str, Any]:
@@ -54,11 +54,22 @@ def spec_hash(spec: Spec) -> str:
 
 
 def _resources(resources: Resources) -> dict[str, Any]:
-    body = resources.model_dump(exclude={"memory_mib"})
+    sizes = {
+        "memory": resources.memory_mib,
+        "ram": resources.ram_mib,
+        "disk": resources.disk_mib,
+        "shm": resources.shm_mib,
+    }
+    body = resources.model_dump(exclude={f"{name}_mib" for name in sizes} | {"cpus", "cuda", "compute_capability"})
     if resources.isolation == DEFAULT_ISOLATION:  # also what specs from before this default mean from now on
         del body["isolation"]
-    if resources.memory_mib:
-        body["memory"] = f"{resources.memory_mib}MiB"
+    # Absent where nothing is asked, as before these fields were there.
+    body |= {name: f"{mib}MiB" for name, mib in sizes.items() if mib}
+    if resources.cpus is not None:
+        body["cpus"] = resources.cpus
+    for name in ("cuda", "compute_capability"):
+        if (version := getattr(resources, name)) is not None:
+            body[name] = format_version(version)
     return body
 
 

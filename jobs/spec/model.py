@@ -26,12 +26,14 @@ from jobs.spec.section import (
     SetupLine,
     Value,
     Variable,
+    Version,
     Words,
     as_command,
     as_every,
     listed,
 )
 
+CPUS_MAX = 4096
 GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
 NODES_MAX = 1024
 DEFAULT_ISOLATION: Final = "container"
@@ -69,6 +71,16 @@ class Resources(Section):
         [], description="a device model or a list of them, such as [H100, RTX 4090]"
     )
     memory_mib: Mib = Field(0, alias="memory", description="memory per device with its unit, such as 24GB or 24GiB")
+    cuda: Version | None = Field(None, description="the oldest CUDA that the driver must support, such as 12.4")
+    compute_capability: Version | None = Field(
+        None, description="the lowest compute capability of its GPUs, such as 8.0 (A100), 8.9 (L40S) or 9.0 (H100)"
+    )
+    cpus: int | None = Field(
+        None, ge=1, le=CPUS_MAX, description=f"a whole number from 1 to {CPUS_MAX}: processor cores on each node"
+    )
+    ram_mib: Mib = Field(0, alias="ram", description="memory of each node with its unit, such as 64GB or 64GiB")
+    disk_mib: Mib = Field(0, alias="disk", description="free disk of each node with its unit, such as 200GB")
+    shm_mib: Mib = Field(0, alias="shm", description="the size of /dev/shm with its unit, such as 8GB or 8GiB")
     region: Annotated[list[Region], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a region or a list of them: small letters, digits and -"
     )
@@ -164,7 +176,9 @@ class JobFields(Section):
         description="1 to 63 small letters, digits and -, not beginning with -"
     )
     resources: Resources = Field(
-        Resources(), description="a mapping with gpus, nodes, kind, models, memory, region, isolation"
+        Resources(),
+        description="a mapping with gpus, nodes, kind, models, memory, cuda, compute_capability, cpus, ram, disk, shm,"
+        " region and isolation",
     )
     work: Work | None = Field(None, description="a mapping with tokens or steps")
     budget: Budget = Field(description="a mapping with max_total, max_per_gpu_hour, deadline")
@@ -194,7 +208,7 @@ class JobFields(Section):
         f" {SETUP_CHARACTERS_MAX} characters",
     )
     requirements: RequirementsPath | None = Field(
-        None, description="a path under files that ends with .txt, such as requirements.txt"
+        None, description="a path under files that ends with .txt, such as requirements.txt, or a uv.lock"
     )
     network: Literal["none", "public"] = Field("none", description="none or public")
     lent: Annotated[list[Label], BeforeValidator(listed), Field(max_length=LENT_MAX)] = Field(

@@ -16,6 +16,7 @@ def check_rules(data: dict[str, Any]) -> Iterator[Finding]:
     """Every rule between fields that the file breaks; values of a wrong type are left to the fields' own checks."""
     yield from _names(data)
     yield from _network(data)
+    yield from _gpu_versions(data)
     yield from _payment(data)
     kind = find_kind(data.get("kind"))
     if kind is not None:
@@ -58,6 +59,15 @@ def _network(data: dict[str, Any]) -> Iterator[Finding]:
     nodes = resources.get("nodes", 1) if isinstance(resources, dict) else 1
     if data.get("network") == "public" and is_count(nodes) and nodes > 1:
         yield ("network",), "is public, but a job over several nodes has their fabric's network", "none, or nodes: 1"
+
+
+def _gpu_versions(data: dict[str, Any]) -> Iterator[Finding]:
+    resources = data.get("resources")
+    if not isinstance(resources, dict) or resources.get("kind") != "cpu":
+        return
+    for name in ("cuda", "compute_capability"):
+        if resources.get(name) is not None:
+            yield ("resources", name), "is of GPUs, and kind is cpu", "kind: gpu, or no such field"
 
 
 def _payment(data: dict[str, Any]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from jobs.spec.units import parse_duration, parse_every, parse_memory, parse_money
+from jobs.spec.units import parse_duration, parse_every, parse_memory, parse_money, parse_version
 from runtimes.contract import checkpoint_path_mistake, requirements_path_mistake
 
 VALUE_CHARACTERS_MAX = 32_768
@@ -88,6 +88,11 @@ def as_every(value: Any) -> Any:
     return value if isinstance(value, tuple) else parse_every(value)
 
 
+def as_version(value: Any) -> Any:
+    """(major, minor) of a text or a number; what was read before stays as it is."""
+    return value if isinstance(value, tuple) else parse_version(value)
+
+
 def _number(value: Any) -> Any:
     """Numbers only: no text, no truth value; whole numbers and decimals become floats."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
@@ -108,6 +113,8 @@ InputPath = Annotated[str, StringConstraints(min_length=1, max_length=512), Afte
 Micros = Annotated[int, BeforeValidator(parse_money)]
 Seconds = Annotated[int, BeforeValidator(parse_duration)]
 Mib = Annotated[int, BeforeValidator(parse_memory)]
+Part = Annotated[int, Field(ge=0, le=99)]  # of a version
+Version = Annotated[tuple[Part, Part], BeforeValidator(as_version)]
 Number = Annotated[float, BeforeValidator(_number)]
 Percent = Annotated[int, Field(ge=0, le=100)]
 Words = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS_MAX), AfterValidator(_value)]

@@ -14,6 +14,7 @@ DURATION_SECONDS_MAX = 365 * 24 * 3600
 _MONEY = re.compile(r"\$?\s?(\d{1,12}(?:\.\d{1,18})?)")
 _MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s?(MB|GB|TB|MiB|GiB|TiB)")
 _DURATION = re.compile(r"(?:(\d{1,6})d)?\s?(?:(\d{1,6})h)?\s?(?:(\d{1,6})m)?\s?(?:(\d{1,9})s)?")
+_VERSION = re.compile(r"([0-9]{1,2})(?:\.([0-9]))?")
 _STEPS = re.compile(r"(\d{1,9}) ?steps?")
 _BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SECONDS = (86_400, 3_600, 60, 1)
@@ -54,6 +55,25 @@ def parse_memory(value: object) -> int:
     if not 0 < mib <= MEMORY_MIB_MAX:
         raise ValueError("is out of range")
     return int(mib)
+
+
+def parse_version(value: object) -> tuple[int, int]:
+    """(major, minor) of `12.4`, as a text or a number, or of `12`; raises ValueError."""
+    text = value.strip() if isinstance(value, str) else ""
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        text = str(value)
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        raise ValueError("is not a version such as 12.4")
+    version = int(match.group(1)), int(match.group(2) or 0)
+    if version[0] < 1:
+        raise ValueError("is out of range")
+    return version
+
+
+def format_version(version: tuple[int, int]) -> str:
+    """`12.4`, which `parse_version` reads back."""
+    return f"{version[0]}.{version[1]}"
 
 
 def parse_duration(value: object) -> int:

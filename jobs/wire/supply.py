@@ -18,6 +18,8 @@ class DeviceView(Wire):
     model: str
     memory_mib: int
     flops_per_second: dict[str, float]
+    compute_capability: str = ""  # empty: not known
+    cuda: str = ""  # the newest that its driver supports
 
 
 class TermsView(Wire):

@@ -37,6 +37,7 @@ class AgentContext:
     load: Load | None = None  # the newest load figures of this node, until they are sent
     speeds: tuple[int, int] = (0, 0)  # of the disk and of the connection to the marketplace, in bytes per second
     why_no_serving: str = "it was not looked at yet"  # empty: models can be served here
+    why_no_evaluation: str = "it was not looked at yet"  # empty: models can be evaluated here
     tunnels: Tunnels | None = None  # to the gateways, while the agent is up
     gateways: GatewayList | None = None  # the newest from the marketplace; None: only those of the assignments
     orphans_killed: int = 0  # programs without a lease that were ended here

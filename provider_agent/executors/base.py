@@ -44,6 +44,7 @@ class LaunchSpec:
     memory_mib_share: int = 0  # its part of the node's memory; of an executor without a limit, what is fair
     image: str = ""
     image_registries: tuple[str, ...] | None = None  # from which a customer's may come; None: the provider's own image
+    shm_mib: int = 0  # the size of /dev/shm; 0: as the executor has it
     cpus_max: float = 0.0  # processor time, in cores; 0: whatever `cores` names, or all
     disk_mib_max: int = 0  # of the lease's own disk; 0: it has none
     overlay: Overlay | None = None  # the network of its gang; the program gets its interface right after the start
@@ -110,6 +111,9 @@ class Executor(Protocol):
     def has_egress(self) -> bool:
         """Whether programs here may reach public addresses; known once `check` was called."""
 
+    def shm_mib(self, memory_mib: int) -> int:
+        """MiB of /dev/shm that programs can have together, where they share so much memory."""
+
     def gang(self, *, has_gpus: bool) -> GangKind:
         """How programs here reach those of other nodes; known once `check` was called."""
 
@@ -120,6 +124,12 @@ class Executor(Protocol):
         """Why programs here cannot serve models (from `image`, in containers); empty when they can.
 
         Looked at anew with each call, once `check` was called.
+        """
+
+    async def why_no_evaluation(self, image: str) -> str:
+        """Why programs here cannot evaluate models (in `image`, for containers); empty when they can.
+
+        The harness is large, so it is optional. Looked at anew with each call, once `check` was called.
         """
 
     async def sweep(self) -> None:

@@ -42,9 +42,12 @@ GRACE_SECONDS = 30
 SHARED_FOLDERS_NAME = "lent"
 START_TIME_TOLERANCE = 0.05
 SERVING_NEEDS = ("runtimes.serve", "torch", "transformers", "fastapi", "uvicorn")
+EVALUATION_NEEDS = ("runtimes.evaluate", "torch", "transformers", "lm_eval")
 FIND_SECONDS_MAX = 60.0
+SHM_FOLDER = "/dev/shm"  # noqa: S108 - its size alone is read
+MIB = 1024**2
 # Only found, not imported: torch alone takes seconds, and memory.
-FIND_SERVING = """
+FIND_MODULES = """
 import sys
 from importlib.util import find_spec
 for name in sys.argv[1:]:
@@ -94,6 +97,13 @@ class ProcessExecutor:
         """Nothing."""
         return "none"
 
+    def shm_mib(self, memory_mib: int) -> int:
+        """That of the node, which all programs share: its size is nobody's to choose."""
+        try:
+            return shutil.disk_usage(SHM_FOLDER).total // MIB
+        except OSError:
+            return 0
+
     def gang(self, *, has_gpus: bool) -> Literal["address"]:
         """By the node's own addresses, which every program here shares."""
         return "address"
@@ -104,13 +114,18 @@ class ProcessExecutor:
 
     async def why_no_serving(self, image: str, *, has_gpus: bool) -> str:
         """What the runtime environment lacks."""
-        return await asyncio.to_thread(self._why_no_serving)
+        return await asyncio.to_thread(self._lacking, SERVING_NEEDS)
 
-    def _why_no_serving(self) -> str:
+    async def why_no_evaluation(self, image: str) -> str:
+        """What the runtime environment lacks."""
+        return await asyncio.to_thread(self._lacking, EVALUATION_NEEDS)
+
+    def _lacking(self, names: tuple[str, ...]) -> str:
+        """Which of these modules the runtime environment does not have, as a sentence; empty where it has all."""
         python = self._runtime_python
         try:
             done = subprocess.run(  # noqa: S603 - the provider's own interpreter
-                [python, "-c", FIND_SERVING, *SERVING_NEEDS],
+                [python, "-c", FIND_MODULES, *names],
                 capture_output=True,
                 text=True,
                 timeout=FIND_SECONDS_MAX,

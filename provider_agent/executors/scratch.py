@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from provider_agent.executors.base import SNAPSHOTS_NAME, WORK_NAME
+from provider_agent.protocol import DISK_RESERVE_MIB
 from provider_agent.system.capabilities import FOR_DISKS, lacking
 from provider_agent.system.programs import SYSTEM_PATH, missing
 
@@ -27,7 +28,6 @@ COMMAND_SECONDS_MAX = 120
 UNMOUNT_SECONDS_MAX = 10.0
 DISK_MIB_MIN = 64
 DISK_MIB_MAX = 16 * 1024**2  # 16 TiB, the most that such a file system holds
-RESERVE_MIB = 2048  # of the node's disk, for the agent's journal and logs
 MIB = 1024**2
 MOUNT_OPTIONS = "loop,nosuid,nodev,noatime"
 OPENED_BY_EXT4 = {"lost+found"}
@@ -99,7 +99,7 @@ def share_of_disk(leases: Path, share: float) -> int:
     What other leases' disks hold already counts as free here: it is part of their shares.
     """
     held = sum(file.stat().st_blocks * 512 for file in leases.glob(f"*/{FILE_NAME}"))
-    usable_mib = (shutil.disk_usage(leases).free + held) // MIB - RESERVE_MIB
+    usable_mib = (shutil.disk_usage(leases).free + held) // MIB - DISK_RESERVE_MIB
     return max(0, min(int(usable_mib * share), DISK_MIB_MAX))
 
 

@@ -8,10 +8,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
 from provider_agent.context import AgentContext
 from provider_agent.devices.base import cores_of
+from provider_agent.devices.memory import memory_for_leases_mib
 from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.lease.collecting import record_given
@@ -36,9 +35,7 @@ from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
 from provider_agent.system.removal import remove_tree
 from runtimes.contract import checkpoint_folder
 
-MEMORY_RESERVE_MIB = 2048  # of the node's memory, left to the agent and the container engine
 CPUS_MIN = 0.1
-MIB = 1024**2
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +141,7 @@ def _launch_spec(
         gpu_uuids=[device.uuid for device in devices if device.kind is DeviceKind.GPU],
         memory_mib_max=_memory_mib(assignment, share) if executor.name == "docker" else assignment.memory_mib_max,
         memory_mib_share=_memory_mib(assignment, share),
+        shm_mib=_shm_mib(context, assignment, share),
         cpus_max=0.0 if cores else round(max(share * len(os.sched_getaffinity(0)), CPUS_MIN), 2),
         disk_mib_max=disk_mib,
         image=_image_for(context, assignment, runtime),
@@ -178,9 +176,19 @@ def overlay_for(context: AgentContext, assignment: Assignment, devices: list[Dev
 
 def _memory_mib(assignment: Assignment, share: float) -> int:
     """The assignment's limit, and never more than the lease's share of what the node can spare."""
-    total = psutil.virtual_memory().total // MIB
-    own = int((total - min(MEMORY_RESERVE_MIB, total // 4)) * share)
+    own = int(memory_for_leases_mib() * share)
     return min(assignment.memory_mib_max or own, own)
+
+
+def _shm_mib(context: AgentContext, assignment: Assignment, share: float) -> int:
+    """The size of /dev/shm that the job names, 0 for none; raises ExecutorFailed where this lease cannot have it."""
+    there = context.executor.shm_mib(_memory_mib(assignment, 1.0))
+    if assignment.shm_mib > there * share + 1:  # the server's division is rounded
+        raise ExecutorFailed(
+            f"The job asks for {assignment.shm_mib} MiB of /dev/shm, and its part of this node's is"
+            f" {int(there * share)} MiB."
+        )
+    return assignment.shm_mib
 
 
 def _shared_folders(context: AgentContext, assignment: Assignment) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Whether this node can serve models now, looked at again and again, because images and environments change."""
+"""Whether this node can serve and evaluate models now, looked at again and again: images and environments change."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ async def keep_looking(context: AgentContext) -> None:
 
 async def look(context: AgentContext) -> None:
     """Look once; a change is sent with the next facts."""
+    await _look_at_evaluation(context)
     has_gpus = any(device.kind is DeviceKind.GPU for device in context.devices.values())
     try:
         why = await context.executor.why_no_serving(context.config.serve_image, has_gpus=has_gpus)
@@ -45,3 +46,14 @@ async def look(context: AgentContext) -> None:
         log.warning("This node serves no models: %s", why)
     else:
         log.info("This node serves models.")
+
+
+async def _look_at_evaluation(context: AgentContext) -> None:
+    try:
+        why = await context.executor.why_no_evaluation(context.config.train_image)
+    except (AgentError, OSError) as error:
+        why = str(error)
+    if why == context.why_no_evaluation:
+        return
+    context.why_no_evaluation, context.facts_changed = why, True
+    log.info("This node evaluates no models: %s" if why else "This node evaluates models.%s", why)

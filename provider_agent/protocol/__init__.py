@@ -133,6 +133,7 @@ from provider_agent.protocol.limits import (
     BEAT_SECONDS_IDLE,
     BEAT_SECONDS_LEASED,
     DEVICES_PER_NODE_MAX,
+    DISK_RESERVE_MIB,
     FILES_PER_ARTIFACT_MAX,
     HEADER_NODE,
     HEADER_SIGNATURE,
@@ -184,6 +185,7 @@ from provider_agent.protocol.node import (
     MeasurementRequest,
     NodeFacts,
     OfferTerms,
+    leases_memory_mib,
 )
 from provider_agent.protocol.node_paths import without_node_paths
 from provider_agent.protocol.outcomes import (

@@ -109,6 +109,7 @@ class Assignment(Message):
         default=None, max_length=OUTPUT_PATTERNS_MAX
     )
     memory_mib_max: int = Field(default=0, ge=0)  # 0: the node's own limit
+    shm_mib: int = Field(default=0, ge=0)  # the size of /dev/shm; 0: as the node has it
     seconds_max: int = Field(gt=0)
     stop_grace_seconds: int = Field(default=30, ge=1)
     payment: PaymentTerms | None = None  # None: dollars
@@ -143,6 +144,8 @@ class Assignment(Message):
                 body.pop(name, None)
         if body.get("generation") == 0:
             del body["generation"]
+        if body.get("shm_mib") == 0:
+            del body["shm_mib"]
         return body
 
 

@@ -22,7 +22,13 @@ from provider_agent.protocol.bounds import (
     Whole,
 )
 from provider_agent.protocol.gangs import GangKind
-from provider_agent.protocol.limits import DEVICES_PER_NODE_MAX, LABEL_PATTERN, LENT_MAX, RUNTIME_FEATURES_MAX
+from provider_agent.protocol.limits import (
+    DEVICES_PER_NODE_MAX,
+    LABEL_PATTERN,
+    LENT_MAX,
+    MEMORY_RESERVE_MIB,
+    RUNTIME_FEATURES_MAX,
+)
 from provider_agent.protocol.message import Account, Message
 from provider_agent.protocol.releases import UpdateFacts
 
@@ -71,10 +77,16 @@ class NodeFacts(Account):
     updates: UpdateFacts = UpdateFacts()
     has_token_receipts: bool = False  # its agent signs for a chain, a contract and parties: it may be paid in tokens
     is_server: bool = False  # its agent opens tunnels to gateways: it may serve
+    shm_mib: Count = 0  # /dev/shm of programs on all devices together; a lease has its devices' share
     runtime_features: list[Annotated[str, Field(max_length=40)]] = Field(
         default_factory=list, max_length=RUNTIME_FEATURES_MAX
     )  # what its runtimes know that earlier ones did not, such as train.ddp
     devices: list[DeviceFacts] = Field(min_length=1, max_length=DEVICES_PER_NODE_MAX)
+
+
+def leases_memory_mib(memory_mib: int) -> int:
+    """MiB that the leases of all devices of a node with so much memory share."""
+    return memory_mib - min(MEMORY_RESERVE_MIB, memory_mib // 4)
 
 
 class OfferTerms(Message):

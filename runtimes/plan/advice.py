@@ -1,7 +1,7 @@
 """Whether a training fits into a device, and the nearest settings of the job file that do.
 
-No advice changes what is learned: only how it is computed (`activation_checkpointing`, `micro_batch_size`, `strategy`)
-or on how many devices. What a setting costs in time is measured (runtimes/README.md).
+No advice changes what is learned: only how it is computed (`activation_checkpointing`, `micro_batch_size`, `strategy`,
+`offload`) or on how many devices. What a setting costs in time is measured (runtimes/README.md).
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runtimes.plan.memory import Memory, Place, batches_of, reckon_memory
+from runtimes.plan.memory import Memory, Place, batches_of, host_bytes, reckon_memory
 from runtimes.plan.shapes import ModelShape
-from runtimes.train.config import CHECKPOINTINGS, TrainConfig
+from runtimes.train.config import CHECKPOINTINGS, OFFLOADING_STRATEGIES, TrainConfig
 
 OUTSIDE_GPU_BYTES = 3 << 28  # CUDA's context and the libraries of a process
 OUTSIDE_CPU_BYTES = 3 << 27  # interpreter and libraries: 353 MiB were measured
 CERTAIN = 0.95  # of the reckoned bytes: below that no measurement of ours has come
 SLOWDOWN = {"none": 1.0, "selective": 1.08, "full": 1.2}  # of a step, on one H200
 SLOWDOWN_OF_HALVING = 1.02  # the micro-batch
+SLOWDOWN_OF_OFFLOADING = 4.0  # not measured: it is there to come last
 RANKS_TRIED_MAX = 512
 
 
@@ -29,6 +30,7 @@ class Fit:
     settings: tuple[tuple[str, Any], ...]
     memory: Memory
     slowdown: float
+    host_bytes: int = 0  # of each node's memory, that they take in the devices' place
 
 
 @dataclass(frozen=True)
@@ -76,23 +78,41 @@ def advise(shape: ModelShape, config: TrainConfig, place: Place) -> Advice:
 
 
 def _nearest(shape: ModelShape, config: TrainConfig, place: Place) -> list[Fit]:
-    """For each way of checkpointing that saves more than the present one, the largest micro-batch that fits."""
+    """For each way of checkpointing that saves more than the present one, the largest micro-batch that fits.
+
+    Another strategy is tried where the present one never fits, and offloading where no strategy does.
+    """
     found = []
-    for strategy in dict.fromkeys((config.strategy, "fsdp2") if place.ranks > 1 else (config.strategy,)):
+    for strategy, offload in _ways(config, place):
         for checkpointing in CHECKPOINTINGS[CHECKPOINTINGS.index(config.activation_checkpointing) :]:
             first = batches_of(config, place).size
             for halvings, size in enumerate(_halved(first)):
                 changed = replace(
-                    config, strategy=strategy, activation_checkpointing=checkpointing, micro_batch_size=size
+                    config,
+                    strategy=strategy,
+                    offload=offload,
+                    activation_checkpointing=checkpointing,
+                    micro_batch_size=size,
                 )
                 memory = reckon_memory(shape, changed, place)
                 if needed_bytes(memory, place) <= place.memory_bytes:
                     slowdown = SLOWDOWN[checkpointing] * SLOWDOWN_OF_HALVING**halvings
-                    found.append(Fit(_differences(config, changed, is_smaller=size < first), memory, slowdown))
+                    slowdown *= SLOWDOWN_OF_OFFLOADING if offload != config.offload else 1.0
+                    settings = _differences(config, changed, is_smaller=size < first)
+                    found.append(Fit(settings, memory, slowdown, host_bytes(shape, changed, place)))
                     break
         if found:
-            break  # another strategy is advised only where the present one never fits
+            break
     return sorted(found, key=lambda fit: fit.slowdown)
+
+
+def _ways(config: TrainConfig, place: Place) -> Iterator[tuple[str, str]]:
+    """Strategy and offload, the present ones first."""
+    yield config.strategy, config.offload
+    if config.strategy != "fsdp2" and place.ranks > 1:
+        yield "fsdp2", config.offload
+    if config.offload == "none" and place.is_gpu:
+        yield (config.strategy if config.strategy in OFFLOADING_STRATEGIES else "fsdp2"), "all"
 
 
 def _halved(size: int) -> Iterator[int]:
@@ -103,7 +123,7 @@ def _halved(size: int) -> Iterator[int]:
 
 
 def _differences(before: TrainConfig, after: TrainConfig, *, is_smaller: bool) -> tuple[tuple[str, Any], ...]:
-    keys = ["strategy", "activation_checkpointing"]
+    keys = ["strategy", "offload", "activation_checkpointing"]
     changed: list[tuple[str, Any]] = [
         (key, getattr(after, key)) for key in keys if getattr(before, key) != getattr(after, key)
     ]

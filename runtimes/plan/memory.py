@@ -1,6 +1,6 @@
 """The peak memory of one rank while it trains, by part: what the runtime's own step holds at its fullest moment.
 
-    resident    weights, moments and, with DDP, gradients: as long as the training
+    resident    weights, moments, copies of weights and, with DDP, gradients: as long as the training
     forward     + everything kept of all blocks, and the logits of some tokens: the loss
     backward    + everything kept of all blocks, and the gradients that one block works with
     end         + all gradients, when nothing is kept any more
@@ -10,13 +10,14 @@ The largest of the last three is the peak. `benchmarks/train.py --memory` holds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtimes.plan.activations import SINGLE, Computing, block_bytes, replaced_bytes, selective_bytes
 from runtimes.plan.shapes import ModelMistake, ModelShape
 from runtimes.train.config import TrainConfig
 
 MOMENTS = 2  # of AdamW
+NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8  # a number: runtimes/train/quantization/nf4.py
 LOGITS_BYTES_MAX = 1 << 30  # runtimes/train/loss.py: in float32, at a time
 WHOLE_GRADIENTS_SHARE = 0.1  # runtimes/train/strategies/fsdp2.py: of the rank's memory
 # Measured on one H200 (benchmarks/results/gpu.json): what the allocator holds beyond tensors, by what comes and goes.
@@ -48,6 +49,7 @@ class Memory:
 
     weights: int
     moments: int
+    copies: int  # their average, and the best ones: as long as the training
     gradients: int
     gathered: int  # parameters of other ranks, for as long as they compute
     activations: int
@@ -61,6 +63,7 @@ class Memory:
         return (
             self.weights
             + self.moments
+            + self.copies
             + self.gradients
             + self.gathered
             + self.activations
@@ -87,7 +90,17 @@ def batches_of(config: TrainConfig, place: Place) -> Batches:
     """As runtimes/train/loop.py: the largest of equal shares, in passes of equal size. `config` must be settled."""
     most = -(-config.global_batch_size // place.ranks)
     passes = -(-most // min(config.micro_batch_size or most, most))
-    return Batches(-(-most // passes), passes, config.length)
+    return Batches(-(-most // passes) * config.rows_per_sample, passes, config.length)
+
+
+def host_bytes(shape: ModelShape, config: TrainConfig, place: Place) -> int:
+    """What `offload: all` keeps in each node's memory: weights, gradients, moments and copies of its ranks; else 0."""
+    if config.offload != "all" or not place.is_gpu:
+        return 0
+    step = _Step(shape, replace(config, offload="none"), place)
+    return (step.weights + step.moments + step.copies + SINGLE * step.trained // step.shards) * (
+        place.ranks // place.nodes
+    )
 
 
 def reckon_memory(shape: ModelShape, config: TrainConfig, place: Place) -> Memory:
@@ -117,8 +130,17 @@ class _Step:
         self.trained = shape.layers * self.adapters if lora else shape.parameters
         self.trained_head = 0 if lora else shape.table
         base = shape.parameters * (self.size if lora else SINGLE)
-        self.weights = (base + (SINGLE * self.trained if lora else 0)) // self.shards
+        # Bytes that one block takes less, and those of the weight that is made whole for its product.
+        sizes = [each.inputs * each.outputs for each in shape.linears] if config.quantize else [0]
+        self.saved_block, self.whole = int(sum(sizes) * (self.size - NF4_BYTES)), max(sizes) * self.size
+        self.weights = (base - shape.layers * self.saved_block + (SINGLE * self.trained if lora else 0)) // self.shards
         self.moments = MOMENTS * SINGLE * self.trained // self.shards
+        has_best = config.early_stop is not None and config.early_stop.export_best
+        self.copies = ((config.ema is not None) + has_best) * SINGLE * self.trained // self.shards
+        # Offloaded, all of a rank's own parts lie in the node's memory; on a processor that is the device's, too.
+        self.is_offloaded = config.offload == "all" and place.is_gpu
+        if self.is_offloaded:
+            self.weights = self.moments = self.copies = 0
         # 2. What a token keeps.
         numbers = len(shape.adapted(lora.targets)) * lora.rank if lora else 0
         is_autocast = self.is_ddp and self.size < SINGLE
@@ -158,14 +180,14 @@ class _Step:
             anew = self.block_bytes.kept - replaced_bytes(self.shape, self.computing, checkpointing=checkpointing)
         states = self.computing.residual * tokens * self.shape.hidden
         exchanged = 0  # already, of this pass; of an earlier one they have their room
-        if not self.is_ddp and self.batches.passes == 1:
+        if not self.is_ddp and self.batches.passes == 1 and not self.is_offloaded:
             exchanged = SINGLE * done * self.trained_block // self.shards
         return self._memory(
             "backward",
             gradients=self._earlier_gradients() + exchanged + self.size * self.trained_head,
             gathered=self._root() + self._casts() + self._block(),
             activations=int(blocks * self._kept_of_block() * tokens),
-            working=int(tokens * (anew + self.block_bytes.working)) + states,
+            working=int(tokens * (anew + self.block_bytes.working)) + states + self.whole,
         )
 
     def end(self) -> Memory:
@@ -173,7 +195,7 @@ class _Step:
         root = self.shape.root if self.config.lora is None else 0
         own = 0 if self.is_ddp else (self.size + SINGLE) * root
         whole = self._earlier_gradients() if self.batches.passes > 1 and self._has_room() else 0
-        shared = SINGLE * self.trained // self.shards
+        shared = 0 if self.is_offloaded else SINGLE * self.trained // self.shards
         return self._memory(
             "end",
             gradients=max(shared, whole),
@@ -184,20 +206,22 @@ class _Step:
 
     def _memory(self, moment: str, *, working: int, **parts: int) -> Memory:
         left = int(ALLOCATOR_SHARE * working) if self.place.is_gpu else 0
-        held: dict[str, int] = {"weights": self.weights, "moments": self.moments}
+        held: dict[str, int] = {"weights": self.weights, "moments": self.moments, "copies": self.copies}
         return Memory(**held, **parts, working=working, allocator=left, moment=moment)
 
     def _earlier_gradients(self) -> int:
         """Of passes before the last one; DDP keeps its room for them from the beginning."""
         if self.is_ddp:
             return SINGLE * self.trained
-        if self.batches.passes == 1:
+        if self.batches.passes == 1 or self.is_offloaded:
             return 0
         return SINGLE * self.trained // (1 if self._has_room() else self.shards)
 
     def _has_room(self) -> bool:
         """As runtimes/train/strategies/fsdp2.py decides; where the memory is not known, it is taken to be enough."""
         memory = self.place.memory_bytes
+        if self.config.offload == "all":
+            return False
         return not memory or SINGLE * self.trained <= WHOLE_GRADIENTS_SHARE * memory
 
     def _root(self) -> int:
@@ -206,7 +230,7 @@ class _Step:
 
     def _block(self) -> int:
         """One block, gathered, and the buffer that it came in."""
-        return 0 if self.is_ddp else self.size * (self.shape.block + self.adapters)
+        return 0 if self.is_ddp else self.size * (self.shape.block + self.adapters) - self.saved_block
 
     def _casts(self) -> int:
         """Autocast's copies of the weights that are trained, which autograd keeps."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from runtimes.contract import EventKind, EventWriter, ExitCode
+from runtimes.train.collective_trace import write_trace
 from runtimes.train.config import read_config
 from runtimes.train.container import Container, read_container
 from runtimes.train.errors import OutOfMemory, TrainError
@@ -78,6 +79,8 @@ def classify(error: BaseException) -> TrainError:
 def leave(error: TrainError, container: Container, events: EventWriter) -> NoReturn:
     """End this rank at once, without waiting for the others: a group with a failed rank cannot be closed in order."""
     code, message = int(error.exit_code), str(error)
+    if code == ExitCode.INTERNAL and container.world_size > 1:
+        write_trace(container.work_dir, container.rank)
     if container.is_leader and code == ExitCode.INTERNAL:
         code, message = find_cause(container) or (code, message)
     elif not container.is_leader:

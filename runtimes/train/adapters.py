@@ -6,6 +6,7 @@ W x + (alpha / rank) B A x. A is drawn and B is zero, so training begins with wh
     add_adapters    puts them into a model on the meta device, by peft
     plain_name      what a weight of the base is called without them
     draw_adapter    their first values
+    adapters_off    the base, for as long as it lasts
     merge           base and adapters in one matrix
     save_adapter    a folder in peft's form
 """
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,22 @@ def choose_modules(model: nn.Module, targets: Iterable[str]) -> dict[str, nn.Mod
 def is_adapter(name: str) -> bool:
     """Whether a parameter of this name belongs to an adapter."""
     return name.endswith((A_ENDING, B_ENDING))
+
+
+@contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """Within it the model computes what its base does."""
+    from peft.tuners.lora import LoraLayer
+
+    layers: list[Any] = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    # Not by peft's `enable_adapters`: it also freezes the adapters, which a sharded model must not see.
+    for layer in layers:
+        layer._disable_adapters = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._disable_adapters = False
 
 
 def adapted_modules(names: Iterable[str]) -> set[str]:

@@ -10,10 +10,11 @@ eval_fraction       part of the tokens kept for evaluation
 vocabulary_size     of the tokenizer trained on the data; null: the model's. Unused where the model has a tokenizer
 sequence_length     tokens a sequence; null: SHIPPED_LENGTH for a shipped model, else OTHER_LENGTH, or what the model
                     takes at most
-global_batch_size   sequences a step, over all ranks: the same on any number of ranks
-micro_batch_size    sequences a rank computes at once; null: its whole share
+global_batch_size   sequences a step, over all ranks: the same on any number of ranks; with dpo pairs of them
+micro_batch_size    sequences, with dpo pairs, that a rank computes at once; null: its whole share
 learning_rate       peak, reached after warmup_steps, then cosine down to a tenth; null: NEW_WEIGHTS_RATE for a new
-                    model, FINE_TUNING_RATE for one that has weights, ADAPTER_RATE for its adapters
+                    model, FINE_TUNING_RATE for one that has weights, ADAPTER_RATE for its adapters; with dpo
+                    PREFERENCE_RATE for one that has weights, PREFERENCE_ADAPTER_RATE for its adapters
 warmup_steps, weight_decay, betas, gradient_clip
 dtype               `auto` (bfloat16 on a GPU that has it, else float32), `float32`, `bfloat16`
 strategy            how the ranks share the work: `fsdp2` (model sharded over them), `hsdp` (over those of a node),
@@ -21,9 +22,23 @@ strategy            how the ranks share the work: `fsdp2` (model sharded over th
 shares              how the ranks share out a batch: `even`, or `measured`, as many sequences as each one's speed allows
 activation_checkpointing  what the backward pass computes anew instead of keeping it: `none`, `selective`, `full`
 compile             compile each decoder block (torch.compile): faster steps on a GPU, after a minute
+offload             what lies in the node's memory in place of the GPU's: `none`, or `all` of weights, gradients and
+                    optimizer state between their uses; with strategies that shard the model
 lora                null: train every weight. A mapping, which may be empty: train adapters beside the model's weights.
                     Its keys: `rank` of the adapters; `alpha`, they count alpha / rank times; `dropout` of what they are
                     given; `targets`, the linear modules that have one: `all-linear`, or names or ends of names
+ema                 null, or the decay of an average of the weights over the steps, such as 0.999. The average is
+                    evaluated, sampled from and exported
+early_stop          null, or a mapping, which may be empty: end where the evaluation loss falls no more. Its keys:
+                    `patience`, so many evaluations in a row without a better one; `min_delta`, a loss is better where
+                    it is lower by more than this; `export_best`, export the weights of the best evaluation
+deterministic       compute by algorithms alone that give the same bits each time; slower on a GPU
+profile             null, or a mapping, which may be empty: a trace of each rank. Its keys: `first_step`, the first step
+                    that is traced, counted from where an attempt begins; `steps`, how many
+quantize            null, or `nf4`: keep frozen weights of linear modules in 4 bits (QLoRA); with lora alone
+dpo                 null: learn the answers that the data has. A mapping, which may be empty: learn to prefer one of
+                    two answers to the other (objectives/dpo.py); the data are pairs, and a batch counts them. Its key:
+                    `beta`, how strongly the model is held to what it was at first
 seed                of the initial weights, the order of the data and the sampling
 steps | tokens      how much to train: one of the two; filled from the job's `work`
 evaluate_every      steps between evaluations (also at step 0 and at the end); 0: only those two
@@ -43,7 +58,9 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, one_of, read_json
+from runtimes.checking import number as _number
 from runtimes.contract import shipped_models
+from runtimes.train.callbacks.settings import EarlyStop, Profile, check_early_stop, check_profile
 from runtimes.train.errors import BadConfig
 from runtimes.train.strategies.registry import DEFAULT_STRATEGY, check_strategy
 
@@ -60,13 +77,20 @@ FILES_MAX = 1000
 NEW_WEIGHTS_RATE = 3e-3
 FINE_TUNING_RATE = 2e-5
 ADAPTER_RATE = 2e-4
+PREFERENCE_RATE = 1e-6
+PREFERENCE_ADAPTER_RATE = 1e-5
+BETA_MAX = 100.0
 ALL_LINEAR = "all-linear"  # in place of names: every linear module but the head
 RANK_MAX = 1024
 ALPHA_MAX = 65536
 TARGETS_MAX = 256
 TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")  # a module's name, or its end
+EMA_MAX = 0.999999
 DTYPES = ("auto", "float32", "bfloat16")
 SHARES = ("even", "measured")
+QUANTIZATIONS = ("nf4",)
+OFFLOADS = ("none", "all")
+OFFLOADING_STRATEGIES = ("fsdp2", "hsdp")  # the others keep the whole model where they compute
 CHECKPOINTINGS = ("none", "selective", "full")
 
 
@@ -78,6 +102,13 @@ class Lora:
     alpha: float = 32.0
     dropout: float = 0.0
     targets: tuple[str, ...] = (ALL_LINEAR,)
+
+
+@dataclass(frozen=True)
+class Dpo:
+    """Learning to prefer one of two answers: see objectives/dpo.py."""
+
+    beta: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -104,7 +135,14 @@ class TrainConfig:
     shares: str = "even"
     activation_checkpointing: str = "none"
     compile: bool = False
+    offload: str = "none"
     lora: Lora | None = None
+    ema: float | None = None
+    early_stop: EarlyStop | None = None
+    deterministic: bool = False
+    profile: Profile | None = None
+    quantize: str | None = None
+    dpo: Dpo | None = None
     seed: int = 0
     steps: int | None = None
     tokens: int | None = None
@@ -131,7 +169,12 @@ class TrainConfig:
     @property
     def tokens_per_step(self) -> int:
         """Tokens trained on in one step, over all ranks."""
-        return self.global_batch_size * self.length
+        return self.global_batch_size * self.rows_per_sample * self.length
+
+    @property
+    def rows_per_sample(self) -> int:
+        """Sequences that a batch counts as one: a pair of answers has two."""
+        return 1 if self.dpo is None else 2
 
     @property
     def steps_total(self) -> int:
@@ -145,8 +188,10 @@ def settled(config: TrainConfig, *, has_weights: bool, is_shipped: bool, length_
     """The same with what was left open, by the model. `length_max`: tokens that it takes, where it says so."""
     rate, length = config.learning_rate, config.sequence_length
     if rate is None:  # trained weights are soon spoilt by what suits new ones
-        rate = FINE_TUNING_RATE if has_weights else NEW_WEIGHTS_RATE
-        rate = ADAPTER_RATE if config.lora is not None else rate
+        trained = PREFERENCE_RATE if config.dpo is not None else FINE_TUNING_RATE
+        rate = trained if has_weights else NEW_WEIGHTS_RATE
+        if config.lora is not None:
+            rate = PREFERENCE_ADAPTER_RATE if config.dpo is not None else ADAPTER_RATE
     if length is None:
         length = SHIPPED_LENGTH if is_shipped else OTHER_LENGTH
         length = max(SEQUENCE_LENGTH_MIN, min(length, length_max or length))
@@ -182,24 +227,23 @@ def _conflicts(values: dict[str, Any], raw: dict[str, Any]) -> list[str]:
     batch = values.get("global_batch_size", TrainConfig.global_batch_size)
     if values.get("log_samples") and batch > LOGGED_BATCH_SIZE_MAX:
         mistakes.append(f"log_samples needs a global_batch_size of at most {LOGGED_BATCH_SIZE_MAX}, got {batch}")
+    if values.get("early_stop") is not None and values.get("evaluate_every") == 0:
+        mistakes.append("early_stop needs evaluations: take an evaluate_every of 1 or more")
+    if values.get("deterministic") and values.get("shares") == "measured":
+        mistakes.append("deterministic needs shares: even, as measured ones are others each time")
+    strategy = values.get("strategy", TrainConfig.strategy)
+    if values.get("offload", "none") != "none" and strategy not in OFFLOADING_STRATEGIES:
+        mistakes.append(f"offload needs strategy {' or '.join(OFFLOADING_STRATEGIES)}, got {strategy}")
     model = values.get("model", TrainConfig.model)
     if values.get("lora") is not None and model in shipped_models():
         mistakes.append(f"lora needs a model with weights, {model} is shipped without: take a folder or a hub id")
+    if values.get("quantize") is not None and values.get("lora") is None:
+        mistakes.append("quantize keeps frozen weights in 4 bits, and without lora none is frozen: add lora: {}")
+    if values.get("quantize") is not None and values.get("compile"):
+        mistakes.append("quantize and compile cannot be used together: leave one of them out")
+    if values.get("dpo") is not None and values.get("train_on_inputs"):
+        mistakes.append("dpo compares answers alone: leave train_on_inputs false")
     return mistakes
-
-
-def _number(low: float, high: float, *, above: bool = False) -> Callable[[Any], float]:
-    """`above`: the low bound itself is refused."""
-
-    def check(value: Any) -> float:
-        good = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
-        if not good or not low <= value <= high or (above and value == low):
-            raise ValueError(
-                f"must be a number {'above' if above else 'from'} {low:g} {'and at most' if above else 'to'} {high:g}"
-            )
-        return float(value)
-
-    return check
 
 
 def _optional(check: Check) -> Check:
@@ -231,6 +275,13 @@ def _lora(value: Any) -> Lora:
     return Lora(**values)
 
 
+def _dpo(value: Any) -> Dpo:
+    values, mistakes = check_keys(value, DPO_CHECKS)
+    if mistakes:
+        raise ValueError("has mistakes: " + "; ".join(mistakes))
+    return Dpo(**values)
+
+
 def _targets(value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not 1 <= len(names) <= TARGETS_MAX:
@@ -253,6 +304,7 @@ LORA_CHECKS: dict[str, Check] = {
     "dropout": _number(0, 0.99),
     "targets": _targets,
 }
+DPO_CHECKS: dict[str, Check] = {"beta": _number(0, BETA_MAX, above=True)}
 CHECKS: dict[str, Check] = {
     "model": _text(300),
     "data": _files,
@@ -274,7 +326,14 @@ CHECKS: dict[str, Check] = {
     "shares": one_of(*SHARES),
     "activation_checkpointing": one_of(*CHECKPOINTINGS),
     "compile": boolean,
+    "offload": one_of(*OFFLOADS),
     "lora": _optional(_lora),
+    "ema": _optional(_number(0, EMA_MAX, above=True)),
+    "early_stop": check_early_stop,
+    "deterministic": boolean,
+    "profile": check_profile,
+    "quantize": _optional(one_of(*QUANTIZATIONS)),
+    "dpo": _optional(_dpo),
     "seed": integer(0, 2**63 - 1),
     "steps": integer(1, STEPS_MAX, optional=True),
     "tokens": integer(1, TOKENS_MAX, optional=True),

@@ -14,18 +14,19 @@ import torch
 import torch.distributed as dist
 
 from runtimes.contract import EventKind, EventWriter
+from runtimes.train.callbacks.deterministic import make_deterministic
+from runtimes.train.callbacks.profile import StepProfiler
 from runtimes.train.checkpoint import find_checkpoint
 from runtimes.train.config import TrainConfig, settled
 from runtimes.train.container import Container
 from runtimes.train.data.order import batch_samples
 from runtimes.train.errors import BadData, Stopped
-from runtimes.train.evaluate import micro_batches
 from runtimes.train.export import export_adapters, export_model, keep_on_disk
-from runtimes.train.loss import summed_loss
+from runtimes.train.objectives.batches import micro_batches
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.parallel import gather_results, print_line, wait_for_results
 from runtimes.train.prepare import check_base, find_source, prepare_text, prepare_training
-from runtimes.train.report import report_evaluation, report_sample, report_step
+from runtimes.train.report import report_early_stop, report_evaluation, report_sample, report_step
 from runtimes.train.strategies.registry import load_strategy
 from runtimes.train.training import Training
 
@@ -34,6 +35,8 @@ SKIPPED_IN_A_ROW_MAX = 20
 
 def train(config: TrainConfig, container: Container, events: EventWriter, stop: threading.Event) -> None:
     """Train to the end and export; raises a TrainError otherwise, Stopped once `stop` is set and the state is saved."""
+    if config.deterministic:
+        make_deterministic()
     # 1. Join the other ranks.
     strategy = load_strategy(config.strategy)
     ranks = strategy.join(container)
@@ -66,23 +69,35 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
     config, strategy, ranks = training.config, training.strategy, training.ranks
     if training.step == 0:
         report_evaluation(training)
+    passes = training.shares.passes(config.micro_batch_size)
+    profiler = StepProfiler(config.profile, ranks, container.output_dir, passes=passes)
     saved_at = time.monotonic()
     seconds, steps = 0.0, 0  # seconds in steps alone since the last step event, and the number of those steps
-    while training.step < config.steps_total:
+    is_last = training.step == config.steps_total
+    while not is_last:
+        profiler.before_step(training.step + 1 - training.started_at)
         began = time.monotonic()
         loss, norm, rate = one_step(training)
         training.step += 1
         is_last = training.step == config.steps_total
         # The ranks agree: on the loss, and on what all of them must do next.
-        logs = is_last or training.step % config.log_every == 0
+        evaluates = is_last or (config.evaluate_every > 0 and training.step % config.evaluate_every == 0)
+        may_end = evaluates and training.stopper is not None
+        logs = is_last or may_end or training.step % config.log_every == 0
         interval = training.checkpointer.interval.seconds
         due = ranks.is_leader and interval > 0 and time.monotonic() - saved_at >= interval
         agreed = strategy.agree(ranks, loss=float(loss) if logs else 0.0, stop=stop.is_set(), save=due)
         seconds, steps = seconds + time.monotonic() - began, steps + 1
+        profiler.after_step(training.step - training.started_at, is_last=is_last or agreed.stop)
         if logs:
             training.loss = agreed.loss
             report_step(training, float(norm), rate, seconds / steps)
             seconds, steps = 0.0, 0
+        if evaluates:  # before a checkpoint of this step, which keeps what is the best so far
+            report_evaluation(training)
+        if not is_last and training.stopper is not None and training.stopper.is_over:
+            report_early_stop(training, training.stopper)
+            is_last = True
         training.checkpointer.check()
         every = container.checkpoint_every_steps
         if not is_last and (agreed.stop or agreed.save or (every > 0 and training.step % every == 0)):
@@ -91,8 +106,6 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
         if agreed.stop and not is_last:
             training.checkpointer.wait()
             raise Stopped(f"stopped at step {training.step}; the state is saved in its checkpoint")
-        if is_last or (config.evaluate_every and training.step % config.evaluate_every == 0):
-            report_evaluation(training)
         if config.sample_every > 0 and training.step % config.sample_every == 0 and not is_last:
             report_sample(training)
 
@@ -115,7 +128,7 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     with clock.running() if clock else nullcontext():
         for number, batch in enumerate(micro_batches(sequences, passes=passes, device=ranks.device), 1):
             with strategy.accumulate(training.model, is_last=number == passes):
-                loss = summed_loss(training.model, batch)
+                loss = training.objective.loss(training.model, batch, training.figures)
                 (loss * scale).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
             computed += len(batch.sequences)
@@ -124,6 +137,7 @@ def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
     norm = strategy.clip_gradients(training.model, config.gradient_clip)
     if accept_gradient(training, norm):
         training.optimizer.step()
+        training.copies.update(training.step)
     training.optimizer.zero_grad(set_to_none=True)
     if config.log_samples:
         seen = gather_results(ranks, mine.tolist)
@@ -163,23 +177,29 @@ def save(training: Training) -> None:
         "data": training.text.corpus.digest,
         "config": dataclasses.asdict(training.config),
         **({"base": training.base} if training.base else {}),
+        **({"references": training.objective.digest} if training.objective.digest else {}),
+        **({"early_stop": training.stopper.state()} if training.stopper else {}),
     }
     has_adapters = training.config.lora is not None
     state = training.strategy.saved_state(training.model, training.optimizer, trained_only=has_adapters)
+    state |= training.copies.state() | training.objective.saved_state()
     training.checkpointer.save(state, training.text.tokenizer, trainer)
 
 
 def finish(training: Training, container: Container) -> None:
     """Sample once more, wait for the last checkpoint, export the model and report the end."""
     config, ranks = training.config, training.ranks
-    if config.sample_every >= 0:
-        report_sample(training)
-    training.checkpointer.wait()
-    weights = gather_weights(training, container)
+    with training.copies.as_exported():
+        if config.sample_every >= 0:
+            report_sample(training)
+        training.checkpointer.wait()
+        weights = gather_weights(training, container)
     files = wait_for_results(
         ranks, lambda _: export(training, container, weights) if ranks.is_leader else [], "export"
     )[0]
-    training.events.write(EventKind.EXPORTED, path=str(container.output_dir / "model"), files=files)
+    stopper = training.stopper
+    best = {"best_step": stopper.best_step} if stopper is not None and stopper.settings.export_best else {}
+    training.events.write(EventKind.EXPORTED, path=str(container.output_dir / "model"), files=files, **best)
     training.events.write(
         EventKind.FINISHED, step=training.step, loss=training.loss, tokens=training.step * config.tokens_per_step
     )

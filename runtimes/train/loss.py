@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
 LOGITS_BYTES_MAX = 1 << 30  # in float32, at a time
 Measure = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # logits, targets, weights to their loss
+OfSequences = Callable[[torch.Tensor], torch.Tensor]  # each sequence's summed cross-entropy (b,) to a loss
 LossOfPart = Callable[[torch.Tensor, slice], torch.Tensor]
 
 
@@ -30,11 +33,13 @@ def install_loss(model: nn.Module, *, compiles: bool) -> None:
     plain = untyped.forward
     trained = torch.compile(_cross_entropy) if compiles else _cross_entropy
 
-    def forward(*args: Any, targets: Any = None, weights: Any = None, **named: Any) -> Any:
+    def forward(
+        *args: Any, targets: Any = None, weights: Any = None, of_sequences: OfSequences | None = None, **named: Any
+    ) -> Any:
         if targets is None:
             return plain(*args, **named)
         measure = trained if torch.is_grad_enabled() else _cross_entropy
-        return _loss(untyped, plain, measure, inputs=named, targets=targets, weights=weights)
+        return _loss(untyped, plain, measure, of_sequences, inputs=named, targets=targets, weights=weights)
 
     untyped.forward = forward
 
@@ -46,23 +51,41 @@ class MicroBatch:
     sequences: torch.Tensor  # (b, S + 1) ids
     weights: torch.Tensor  # (b, S), of each target
     positions: torch.Tensor | None = None  # (b, S): where they begin anew, a token sees nothing of what is before
+    samples: NDArray[np.int64] | None = None  # (b / rows,): which of the corpus they are, rows sequences each; -1: none
 
 
-def summed_loss(model: nn.Module, batch: MicroBatch) -> torch.Tensor:
-    """Weighted cross-entropy summed over targets, shape ()."""
+def summed_loss(model: nn.Module, batch: MicroBatch, of_sequences: OfSequences | None = None) -> torch.Tensor:
+    """Weighted cross-entropy summed over targets, shape ().
+
+    `of_sequences`: instead what it makes of each sequence's sum, (b,). While training that must be a number, whose
+    gradient with respect to a sum is the weight that the sequence's gradient gets.
+    """
     positions = {} if batch.positions is None else {"position_ids": batch.positions}
     loss: torch.Tensor = model(
-        input_ids=batch.sequences[:, :-1], targets=batch.sequences[:, 1:], weights=batch.weights, **positions
+        input_ids=batch.sequences[:, :-1],
+        targets=batch.sequences[:, 1:],
+        weights=batch.weights,
+        of_sequences=of_sequences,
+        **positions,
     )
     return loss
 
 
 def _loss(
-    model: Any, plain: Any, measure: Measure, *, inputs: dict[str, Any], targets: torch.Tensor, weights: torch.Tensor
+    model: Any,
+    plain: Any,
+    measure: Measure,
+    of_sequences: OfSequences | None,
+    *,
+    inputs: dict[str, Any],
+    targets: torch.Tensor,
+    weights: torch.Tensor,
 ) -> torch.Tensor:
     by_token, flat = weights.reshape(-1), targets.reshape(-1)  # (b * S,)
     if model.base_model is model:  # no way to have the hidden states alone
         logits = plain(**inputs, use_cache=False).logits
+        if of_sequences is not None:
+            return of_sequences((_token_losses(logits.flatten(0, 1), flat).view_as(weights) * weights).sum(1))
         return measure(logits.flatten(0, 1), flat, by_token)
     prefix = model.base_model_prefix
     decoded: torch.Tensor = model.base_model(**inputs, use_cache=False).last_hidden_state
@@ -81,6 +104,18 @@ def _loss(
         return measure(head(states[None])[0], flat[part], by_token[part])
 
     tokens = max(1, LOGITS_BYTES_MAX // (4 * int(model.config.get_text_config().vocab_size)))
+    if of_sequences is not None:
+        with torch.no_grad():
+            parts = [slice(start, start + tokens) for start in range(0, len(hidden), tokens)]
+            losses = torch.cat([_token_losses(head(hidden[part][None])[0], flat[part]) for part in parts])
+        sums = (losses.view_as(weights) * weights).sum(1)
+        if not torch.is_grad_enabled():
+            return of_sequences(sums)
+        # The head is computed a second time, once it is known how much each sequence counts: its gradient can then be
+        # summed over all of them, a part of the tokens at a time.
+        value = of_sequences(sums.requires_grad_())
+        (slopes,) = torch.autograd.grad(value, sums)
+        by_token = (weights * slopes[:, None]).reshape(-1)
     if not torch.is_grad_enabled():
         starts = range(0, len(hidden), tokens)
         return torch.stack([of_part(hidden[(part := slice(each, each + tokens))], part) for each in starts]).sum()
@@ -88,12 +123,17 @@ def _loss(
     parameters = [p for name, p in named if not name.startswith(f"{prefix}.") and p.requires_grad]
     apply: Any = _ChunkedLoss.apply  # untyped there
     loss: torch.Tensor = apply(of_part, tokens, hidden, *parameters)
-    return loss
+    return loss if of_sequences is None else value.detach() + (loss - loss.detach())
 
 
 def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Weighted and summed; shapes (n, V), (n,), (n,)."""
-    return (functional.cross_entropy(logits.float(), targets, reduction="none") * weights).sum()
+    return (_token_losses(logits, targets) * weights).sum()
+
+
+def _token_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Of each token, (n,); shapes (n, V), (n,)."""
+    return functional.cross_entropy(logits.float(), targets, reduction="none")
 
 
 class _StandIn:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from runtimes.contract import EventWriter
+from runtimes.train.collective_trace import record_collectives
 from runtimes.train.container import Container
 from runtimes.train.errors import BadConfig, BadData, TrainError
 from runtimes.train.preparing import PreparingReport
@@ -94,6 +95,7 @@ def join_ranks(container: Container) -> Ranks:
     else:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
     _choose_interface(container.nodes)
+    record_collectives(os.environ, container.work_dir)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if "MASTER_ADDR" in os.environ:
         dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)

@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 from runtimes.contract import PINNED_SETTINGS, TOKENIZER_FILE, EventKind, EventWriter
 from runtimes.train.adapters import add_adapters
 from runtimes.train.blocks import prepare_blocks, prepare_compiler
+from runtimes.train.callbacks.copies import Copies
+from runtimes.train.callbacks.early_stop import EarlyStopper
 from runtimes.train.checkpoint import Checkpointer, read_tokenizer, read_trainer, remove_partial
 from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
@@ -26,8 +28,11 @@ from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
 from runtimes.train.export import kept_files
 from runtimes.train.loss import install_loss
 from runtimes.train.model import ModelSource, build_model, count_parameters, find_model, flops_per_token
+from runtimes.train.objectives.registry import make_objective
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Progress, Ranks, gather_results, print_line, wait_for_results
+from runtimes.train.quantization.linear import quantized_units
+from runtimes.train.quantization.nf4 import check_library
 from runtimes.train.report import report_started
 from runtimes.train.sample import encode_prompt
 from runtimes.train.shares import BlockClock, Shares
@@ -167,8 +172,18 @@ def prepare_training(
     install_loss(model, compiles=compiles)
     clock = BlockClock(model, ranks.device) if config.shares == "measured" else None
     units = filled_units(model, source, seed=config.seed, is_resumed=resume_from is not None)
-    model = strategy.wrap(units, ranks, dtype)
+    if config.quantize is not None:
+        check_library()
+        units = quantized_units(units, model, device=ranks.device, dtype=dtype)
+    offloads = config.offload == "all"
+    model = strategy.wrap(units, ranks, dtype, offloads=offloads)
+    if offloads and ranks.device.type == "cpu":
+        print_line(ranks, "offload: the model lies in the node's memory anyway, there is no GPU")
     optimizer = make_optimizer(model, config)
+    is_resumed = resume_from is not None
+    if source.has_weights and not is_resumed and not strategy.is_finite(model, optimizer, ranks):
+        raise BadData(f"model {config.model!r} has weights that are not finite")
+    objective = make_objective(config, model, text.corpus, ranks, work_dir=container.work_dir, is_resumed=is_resumed)
     training = Training(
         config,
         strategy,
@@ -182,14 +197,15 @@ def prepare_training(
         Shares(config.global_batch_size, ranks, events, measured=clock is not None),
         dtype,
         flops,
+        Copies(model, strategy, config),
+        EarlyStopper(config.early_stop) if config.early_stop is not None else None,
         base=base,
         clock=clock,
+        objective=objective,
     )
     report_started(training, container, parameters)
     if resume_from is not None:
         resume(training, resume_from)
-    elif source.has_weights and not strategy.is_finite(model, optimizer, ranks):
-        raise BadData(f"model {config.model!r} has weights that are not finite")
     if ranks.is_node_leader:
         remove_partial(container.checkpoint_dir, but=resume_from)
     dist.barrier(group=ranks.control)  # no rank writes a checkpoint before the remains of the last attempt are removed
@@ -210,11 +226,21 @@ def resume(training: Training, folder: Path) -> None:
     trainer = gather_results(training.ranks, lambda: read_trainer(folder))[training.ranks.rank]
     check_resumable(training, trainer)
     training.strategy.load_state(
-        folder, training.model, training.optimizer, training.ranks, trained_only=training.config.lora is not None
+        folder,
+        training.model,
+        training.optimizer,
+        training.ranks,
+        trained_only=training.config.lora is not None,
+        copies=training.copies.state(),
     )
+    training.objective.load_state(folder, trainer.get("references"), training.ranks)
     # No step would repair them. Numbers of a stranger that are finite and false cannot be told from trained ones.
-    if not training.strategy.is_finite(training.model, training.optimizer, training.ranks):
+    if not training.strategy.is_finite(
+        training.model, training.optimizer, training.ranks, copies=training.copies.tensors()
+    ):
         raise BadCheckpoint(f"checkpoint {folder.name} has numbers that are not finite")
+    if training.stopper is not None:
+        training.stopper.load(trainer.get("early_stop"), step=trainer["step"])
     training.step = training.started_at = training.checkpointer.saved_step = trainer["step"]
     seconds = round(time.monotonic() - began, 3)
     training.events.write(EventKind.RESUMED, step=training.step, from_world_size=trainer["world_size"], seconds=seconds)

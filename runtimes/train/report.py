@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from runtimes.contract import EventKind, EventWriter
+from runtimes.train.callbacks.early_stop import EarlyStopper
 from runtimes.train.container import Container
 from runtimes.train.evaluate import evaluate
-from runtimes.train.parallel import print_line
+from runtimes.train.parallel import gather_results, print_line
 from runtimes.train.peaks import bfloat16_peak
 from runtimes.train.sample import sample_text
 from runtimes.train.training import Training
@@ -40,6 +41,7 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
     """One step event and one line of progress."""
     config = training.config
     flops, peak = training.flops_per_token, bfloat16_peak(training.ranks.device)
+    metrics = training.figures.means(training.ranks)  # of all steps since the last event
     speed = round(config.tokens_per_step / max(seconds, 1e-9), 1)
     training.events.write(
         EventKind.STEP,
@@ -52,6 +54,7 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
         seconds=round(seconds, 5),
         **({"model_flops_per_second": round(speed * flops)} if flops else {}),
         **({"mfu": round(speed * flops / (peak * training.ranks.world_size), 4)} if flops and peak else {}),
+        **({"metrics": metrics} if metrics else {}),
         **({"skipped": training.skipped} if training.skipped else {}),
     )
     print_line(
@@ -61,25 +64,49 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
 
 
 def report_evaluation(training: Training) -> None:
-    """The loss on the held-out sequences."""
-    loss = evaluate(
-        training.model, training.text.corpus, training.ranks, micro_batch_size=training.config.micro_batch_size
-    )
-    training.events.write(EventKind.EVALUATED, step=training.step, loss=loss)
+    """The loss on the held-out sequences, of the average of the weights where there is one."""
+    ranks, stopper = training.ranks, training.stopper
+    with training.copies.as_evaluated():
+        loss, metrics = evaluate(
+            training.model,
+            training.objective,
+            training.text.corpus,
+            ranks,
+            micro_batch_size=training.config.micro_batch_size,
+        )
+        if stopper is not None:
+            loss = gather_results(ranks, lambda: loss)[0]  # the leader's: all decide by the same bits
+            if stopper.observe(training.step, loss):
+                training.copies.keep_best()
+    figures: dict[str, Any] = {"metrics": metrics} if metrics else {}
+    training.events.write(EventKind.EVALUATED, step=training.step, loss=loss, **figures)
     print_line(training.ranks, f"step {training.step}/{training.config.steps_total}  evaluation loss {loss:.4f}")
+
+
+def report_early_stop(training: Training, stopper: EarlyStopper) -> None:
+    """That the training ends here, though more steps were asked for."""
+    total, loss, best = training.config.steps_total, stopper.best_loss, stopper.best_step
+    training.events.write(
+        EventKind.STOPPED_EARLY, step=training.step, steps_total=total, best_step=best, best_loss=loss
+    )
+    print_line(
+        training.ranks,
+        f"step {training.step}/{total}  ends early: no evaluation was better than {loss:.4f}, of step {best}",
+    )
 
 
 def report_sample(training: Training) -> None:
     """What the model writes after the prompt."""
     config = training.config
-    text = sample_text(
-        training.model,
-        training.text.tokenizer,
-        training.ranks,
-        prompt=config.sample_prompt,
-        end_id=training.text.end_id,
-        context=config.length,
-        seed=config.seed + training.step,
-    )
+    with training.copies.as_evaluated():
+        text = sample_text(
+            training.model,
+            training.text.tokenizer,
+            training.ranks,
+            prompt=config.sample_prompt,
+            end_id=training.text.end_id,
+            context=config.length,
+            seed=config.seed + training.step,
+        )
     training.events.write(EventKind.SAMPLED, step=training.step, prompt=config.sample_prompt, text=text)
     print_line(training.ranks, f"sample: {(config.sample_prompt + text)!r}")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from tokenizers import Tokenizer
 from torch import nn
 
 from runtimes.contract import EventWriter
+from runtimes.train.callbacks.copies import Copies
+from runtimes.train.callbacks.early_stop import EarlyStopper
 from runtimes.train.checkpoint import Checkpointer
 from runtimes.train.config import TrainConfig
 from runtimes.train.data.corpus import Corpus
 from runtimes.train.model import ModelSource
+from runtimes.train.objectives.base import Figures, Objective
+from runtimes.train.objectives.likelihood import Likelihood
 from runtimes.train.parallel import Ranks
 from runtimes.train.shares import BlockClock, Shares
 from runtimes.train.strategies.base import Strategy
@@ -47,8 +51,12 @@ class Training:
     shares: Shares
     dtype: torch.dtype
     flops_per_token: float | None
+    copies: Copies
+    stopper: EarlyStopper | None = None  # where it may end before its last step
     base: str | None = None  # digest of what its adapters belong to, where it trains adapters
     clock: BlockClock | None = None  # where the shares follow the ranks' speeds
+    objective: Objective = field(default_factory=Likelihood)
+    figures: Figures = field(default_factory=Figures)  # the objective's, since the last step event
     step: int = 0
     started_at: int = 0  # the step from which this start went on
     loss: float | None = None

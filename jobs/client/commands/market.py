@@ -50,6 +50,7 @@ def offers(server: Server = None, as_json: Json = False) -> None:
             f"{max(0, len(offer.devices) - offer.devices_busy)} of {len(offer.devices)}",
             size(min(device.memory_mib for device in offer.devices) * 2**20) if offer.devices else "-",
             money(offer.price_usd_micros_per_device_hour),
+            _versions(offer.devices),
             f"{_flops_per_second(offer.devices) / 1e12:.4g}",
             escape(offer.region),
             offer.executor if offer.isolation != "gvisor" else "gvisor",
@@ -57,8 +58,8 @@ def offers(server: Server = None, as_json: Json = False) -> None:
         )
         for offer in found
     ]
-    columns = ("node", "devices", "free", "memory", "$/device-hour", "TFLOP/s", "region", "executor", "at most")
-    console().print(table("", columns, rows, right=columns[2:6]))
+    columns = ("node", "devices", "free", "memory", "$/device-hour", "CUDA", "TFLOP/s", "region", "executor", "at most")
+    console().print(table("", columns, rows, right=columns[2:7]))
 
 
 @provider.command("add-node")
@@ -223,6 +224,12 @@ def _devices(devices: list[DeviceView]) -> str:
     """2 x NVIDIA H100, 1 x CPU: equal ones together."""
     counts = Counter(device.model for device in devices)
     return ", ".join(f"{count} x {model}" for model, count in counts.items()) or "-"
+
+
+def _versions(devices: list[DeviceView]) -> str:
+    """12.4 (9.0): the CUDA that the driver supports, and the compute capability; - where nothing is known."""
+    known = sorted({(device.cuda, device.compute_capability) for device in devices if device.cuda})
+    return ", ".join(f"{cuda} ({capability or '?'})" for cuda, capability in known) or "-"
 
 
 def _flops_per_second(devices: list[DeviceView]) -> float:

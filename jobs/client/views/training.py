@@ -12,6 +12,7 @@ from jobs.client.training_plan import PARTS, TrainingPlan, gigabytes, nearest_te
 WHAT = {
     "weights": "weights",
     "moments": "the optimizer's moments",
+    "copies": "averaged and best weights",
     "gradients": "gradients",
     "gathered": "parameters gathered to compute with",
     "activations": "kept for the backward pass",
@@ -27,6 +28,8 @@ def training_view(plan: TrainingPlan) -> RenderableType:
     rows = [(WHAT[part], size(getattr(plan.memory, part))) for part in PARTS if getattr(plan.memory, part)]
     rows.append(("at the peak", size(plan.memory.peak)))
     rows.append(("with what a process needs besides", size(plan.needed_bytes)))
+    if plan.host_bytes:
+        rows.append(("offloaded, in the memory of each node", size(plan.host_bytes)))
     title = f"memory of each of {plan.ranks} device{'s' if plan.ranks > 1 else ''}"
     return Group(
         Text(_model_line(plan)), table(title, ("", "bytes"), rows, right=("bytes",)), Text.from_markup(_verdict(plan))

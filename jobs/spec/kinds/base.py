@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeGuard
 from jobs.spec.document import Path
 from jobs.spec.model import Spec
 from jobs.spec.section import Section
-from runtimes.contract import WHEELS_NAME
+from runtimes.contract import LOCK_NAME, PROJECT_NAME, WHEELS_NAME
 
 Finding = tuple[Path, str, str]  # where, what is wrong, what was expected
 
@@ -52,6 +52,7 @@ class SpecKind:
             "checkpoint_auto": spec.checkpoint.is_auto or None,
             "setup": spec.setup,
             "requirements": spec.requirements,
+            "requirements_lock": (PurePosixPath(spec.requirements or "").name == LOCK_NAME) or None,
         }
         return frozenset(name for name, value in used.items() if value is not None)
 
@@ -95,11 +96,25 @@ def _check_requirements(data: Mapping[str, Any]) -> Iterator[Finding]:
     wanted = PurePosixPath(path)
     if not sent & {wanted, *wanted.parents}:
         yield ("requirements",), f"{path} is not among files", f"files: [..., {path}]"
+    if wanted.name == LOCK_NAME:
+        yield from _check_lock(data, wanted, sent)
+        return
     wheels = wanted.parent / WHEELS_NAME
     has_wheels = any(each.is_relative_to(wheels) or wheels.is_relative_to(each) for each in sent)
     if data.get("network", "none") != "public" and not has_wheels:
         message = "are installed from the internet, and network is none"
         yield ("requirements",), message, f"network: public, or all packages as wheels in {wheels}/ under files"
+
+
+def _check_lock(data: Mapping[str, Any], wanted: PurePosixPath, sent: set[PurePosixPath]) -> Iterator[Finding]:
+    """A lock is read with its project, by uv, which is fetched where a node or image does not have it."""
+    project = wanted.parent / PROJECT_NAME
+    if not sent & {project, *project.parents}:
+        yield ("requirements",), f"{wanted} is sent without its project", f"files: [..., {project}]"
+    if data.get("network", "none") != "public":
+        message = "is read by uv, which not every node has, and network is none"
+        expected = "network: public, or what `uv export --format requirements.txt` makes of it, with wheels beside it"
+        yield ("requirements",), message, expected
 
 
 def _check_checkpoint_path(data: Mapping[str, Any]) -> Iterator[Finding]:

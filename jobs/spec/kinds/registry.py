@@ -8,11 +8,12 @@ from __future__ import annotations
 from jobs.spec.errors import UnknownKind
 from jobs.spec.kinds.base import SpecKind
 from jobs.spec.kinds.command import CommandSpec
+from jobs.spec.kinds.eval import EvalSpec
 from jobs.spec.kinds.serve import ServeSpec
 from jobs.spec.kinds.train import TrainSpec
 from jobs.spec.model import Spec
 
-KINDS: dict[str, SpecKind] = {kind.name: kind for kind in (TrainSpec(), ServeSpec(), CommandSpec())}
+KINDS: dict[str, SpecKind] = {kind.name: kind for kind in (TrainSpec(), ServeSpec(), CommandSpec(), EvalSpec())}
 
 
 def kind_of(spec: Spec) -> SpecKind:
@@ -39,6 +40,6 @@ def placed_whole() -> list[str]:
 
 
 def expected_kinds() -> str:
-    """The names for people: `train, serve or command`."""
+    """The names for people: `train, serve, command or eval`."""
     *names, last = KINDS
     return f"{', '.join(names)} or {last}" if names else last

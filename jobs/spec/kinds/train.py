@@ -31,6 +31,11 @@ OF_SHIPPED_MODELS = {"learning_rate": 3e-3, "sequence_length": 128}
 RANK_MAX = 1024
 ALPHA_MAX = 65536
 TARGETS_MAX = 256
+EMA_MAX = 0.999999
+PATIENCE_MAX = 10_000
+MIN_DELTA_MAX = 1000
+PROFILED_STEPS_MAX = 20
+BETA_MAX = 100.0
 Text = Annotated[str, Field(min_length=1, max_length=300)]
 
 
@@ -46,6 +51,27 @@ class LoraSection(Section):
     targets: Annotated[list[Target], BeforeValidator(listed), Field(min_length=1, max_length=TARGETS_MAX)] = Field(
         ["all-linear"], description="all-linear, a linear module's name or its end, or a list of them"
     )
+
+
+class EarlyStopSection(Section):
+    """When a training ends before its last step."""
+
+    patience: int = Field(3, ge=1, le=PATIENCE_MAX, description=f"a whole number from 1 to {PATIENCE_MAX}")
+    min_delta: Number = Field(0.0, ge=0, le=MIN_DELTA_MAX, description=f"a number from 0 to {MIN_DELTA_MAX}")
+    export_best: bool = Field(False, description="true or false")
+
+
+class ProfileSection(Section):
+    """Which steps of an attempt are traced."""
+
+    first_step: int = Field(10, ge=1, le=STEPS_MAX, description=f"a whole number from 1 to {STEPS_MAX}")
+    steps: int = Field(3, ge=1, le=PROFILED_STEPS_MAX, description=f"a whole number from 1 to {PROFILED_STEPS_MAX}")
+
+
+class DpoSection(Section):
+    """Learning to prefer one of two answers to the other."""
+
+    beta: Number = Field(0.1, gt=0, le=BETA_MAX, description=f"a number above 0 and at most {BETA_MAX:g}")
 
 
 class TrainSection(Section):
@@ -85,15 +111,35 @@ class TrainSection(Section):
         "none", description="none, selective or full"
     )
     compile: bool = Field(False, description="true or false")
+    offload: Literal["none", "all"] = Field("none", description="none or all")
     lora: LoraSection | None = Field(
         None, description="a mapping of rank, alpha, dropout and targets, {} for their defaults, or null"
     )
+    ema: Annotated[Number, Field(gt=0, le=EMA_MAX)] | None = Field(
+        None, description=f"a number above 0 and at most {EMA_MAX}, or null"
+    )
+    early_stop: EarlyStopSection | None = Field(
+        None, description="a mapping of patience, min_delta and export_best, {} for their defaults, or null"
+    )
+    deterministic: bool = Field(False, description="true or false")
+    profile: ProfileSection | None = Field(
+        None, description="a mapping of first_step and steps, {} for their defaults, or null"
+    )
+    quantize: Literal["nf4"] | None = Field(None, description="nf4, with lora alone, or null")
+    dpo: DpoSection | None = Field(None, description="a mapping of beta, {} for its default, or null")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="a whole number from 0")
     evaluate_every: int = Field(100, ge=0, le=STEPS_MAX, description=f"a whole number from 0 to {STEPS_MAX}")
     sample_every: int = Field(0, ge=-1, le=STEPS_MAX, description=f"a whole number from -1 to {STEPS_MAX}")
     sample_prompt: str = Field("The ", max_length=2000, description="a text of at most 2000 characters")
     log_every: int = Field(1, ge=1, le=STEPS_MAX, description=f"a whole number from 1 to {STEPS_MAX}")
     log_samples: bool = Field(False, description="true or false")
+
+    @property
+    def tokens_per_step(self) -> int | None:
+        """None where a sequence's length is the model's. With `dpo` a batch counts pairs of sequences."""
+        if self.sequence_length is None:
+            return None
+        return self.global_batch_size * (1 if self.dpo is None else 2) * self.sequence_length
 
     @model_validator(mode="before")
     @classmethod
@@ -109,8 +155,9 @@ class TrainSection(Section):
 
 # That the first runtimes did not have, or whose default was another.
 LATER_FIELDS = (
-    *("strategy", "shares", "activation_checkpointing", "compile", "lora"),
+    *("strategy", "shares", "activation_checkpointing", "compile", "offload", "lora", "quantize", "dpo"),
     *("learning_rate", "sequence_length", "chat_template", "train_on_inputs", "packing"),
+    *("ema", "early_stop", "deterministic", "profile"),
 )
 # Numbers that may be left open; a runtime from before that would call them missing.
 OPEN_FIELDS = ("learning_rate", "sequence_length")
@@ -154,6 +201,9 @@ class TrainSpec(SpecKind):
             yield ("work", "flops_per_step"), message, "no such field"
         yield from _check_batches(data)
         yield from _check_adapters(data)
+        yield from _check_choices(data)
+        yield from _check_preferences(data)
+        yield from _check_offload(data)
 
     def canonical_section(self, section: Section) -> dict[str, Any]:
         """With every default but those of later fields: specs from before these keep their hash, and runtimes from
@@ -189,9 +239,9 @@ class TrainSpec(SpecKind):
         train = train_of(spec)
         if spec.work is None or spec.work.steps is not None or spec.work.tokens is None or train is None:
             return super().steps(spec)
-        if train.sequence_length is None:
+        if train.tokens_per_step is None:
             return None
-        return -(-spec.work.tokens // (train.global_batch_size * train.sequence_length))
+        return -(-spec.work.tokens // train.tokens_per_step)
 
     def flops(self, spec: Spec) -> float | None:
         """Of a shipped model by its configuration; of another one nothing is known here."""
@@ -231,9 +281,9 @@ def train_of(spec: Spec) -> TrainSection | None:
 def training_tokens(spec: Spec) -> int | None:
     """Tokens that the built-in runtime trains on: whole steps of `global_batch_size` sequences. None: unknown here."""
     train, steps = train_of(spec), TrainSpec().steps(spec)
-    if steps is None or train is None or train.sequence_length is None:
+    if steps is None or train is None or train.tokens_per_step is None:
         return None
-    return steps * train.global_batch_size * train.sequence_length
+    return steps * train.tokens_per_step
 
 
 def _is_default(key: str, value: Any) -> bool:
@@ -242,12 +292,42 @@ def _is_default(key: str, value: Any) -> bool:
 
 def _check_adapters(data: Mapping[str, Any]) -> Iterator[Finding]:
     train = data.get("train")
-    if not isinstance(train, dict) or train.get("lora") is None:
+    if not isinstance(train, dict):
+        return
+    if train.get("quantize") is not None and train.get("lora") is None:
+        message = "keeps frozen weights in 4 bits, and without lora none is frozen"
+        yield ("train", "quantize"), message, "lora: {} beside it, or no such field"
+    if train.get("quantize") is not None and train.get("compile") is True:
+        yield ("train", "quantize"), "stands beside compile: true", "one of them"
+    if train.get("lora") is None:
         return
     model = train.get("model", TrainSection.model_fields["model"].default)
     if isinstance(model, str) and model in shipped_models():
         message = f"trains adapters beside a model's weights, and {model} is shipped without any"
         yield ("train", "lora"), message, "a model with weights: a folder under files or a hub id"
+
+
+def _check_choices(data: Mapping[str, Any]) -> Iterator[Finding]:
+    train = data.get("train")
+    if not isinstance(train, dict):
+        return
+    if train.get("early_stop") is not None and train.get("evaluate_every") == 0:
+        yield ("train", "early_stop"), "needs evaluations during the training", "an evaluate_every of 1 or more"
+    if train.get("deterministic") is True and train.get("shares") == "measured":
+        yield ("train", "deterministic"), "contradicts shares: measured, which are others each time", "shares: even"
+
+
+def _check_preferences(data: Mapping[str, Any]) -> Iterator[Finding]:
+    train = data.get("train")
+    if isinstance(train, dict) and train.get("dpo") is not None and train.get("train_on_inputs") is True:
+        yield ("train", "train_on_inputs"), "is true, and dpo compares answers alone", "false"
+
+
+def _check_offload(data: Mapping[str, Any]) -> Iterator[Finding]:
+    train = data.get("train")
+    if isinstance(train, dict) and train.get("offload") == "all" and train.get("strategy") == "ddp":
+        message = "is all, and ddp keeps the whole model on each device"
+        yield ("train", "offload"), message, "none, or strategy: fsdp2 or hsdp"
 
 
 def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

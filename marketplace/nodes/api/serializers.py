@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from marketplace.foundation.serializers import MomentField, StrictModelSerializer, StrictSerializer
 from marketplace.nodes.fabrics.links import links_of
+from marketplace.nodes.inventory.gpu_versions import compute_capability_of, format_version, version_of
 from marketplace.nodes.models import Check, Device, EnrolmentToken, Metric, Node, Offer, Provider
 from provider_agent.protocol import DeviceKind
 
@@ -42,11 +43,22 @@ class DeviceSummary(StrictModelSerializer[Device]):
     """A device as customers see it: its uuid is the provider's."""
 
     flops_per_second = serializers.DictField(child=serializers.FloatField(), read_only=True)
+    compute_capability = serializers.SerializerMethodField(help_text="Such as 9.0; empty where it is not known.")
+    cuda = serializers.SerializerMethodField(help_text="The newest that its driver supports, such as 12.4.")
 
     class Meta:
         model = Device
-        fields = ["id", "kind", "model", "memory_mib", "flops_per_second", "memory_bytes_per_second"]
+        fields = [
+            *["id", "kind", "model", "memory_mib", "flops_per_second", "memory_bytes_per_second"],
+            *["compute_capability", "cuda"],
+        ]
         read_only_fields = fields
+
+    def get_compute_capability(self, device: Device) -> str:
+        return format_version(compute_capability_of(device.model, device.details.get("compute_capability")))
+
+    def get_cuda(self, device: Device) -> str:
+        return format_version(version_of(device.details.get("cuda")))
 
 
 class OwnDevice(DeviceSummary):

@@ -20,7 +20,7 @@ from provider_agent.executors.docker import seccomp
 
 PIDS_MAX = 1024
 TMP_BYTES = 1024**3
-SHM_BYTES = 1024**3
+SHM_BYTES_MIN = 1024**3  # where a job names no size
 MIB = 1024**2
 ENGINE_LOG_BYTES_MIN = 64 * MIB
 NANO = 10**9
@@ -85,7 +85,7 @@ def container_options(
         "mounts": _mounts(spec, protections),
         "read_only": protections.read_only_root,
         "tmpfs": {"/tmp": f"rw,nosuid,nodev,size={TMP_BYTES}"},  # noqa: S108 - inside the container
-        "shm_size": SHM_BYTES,
+        "shm_size": shm_bytes(spec),
         "cap_drop": ["ALL"] if protections.drop_capabilities else [],
         "security_opt": _security_options(protections),
         "privileged": False,
@@ -103,6 +103,15 @@ def container_options(
         "runtime": runtime or None,
         "detach": True,
     }
+
+
+def shm_bytes(spec: LaunchSpec) -> int:
+    """The size of /dev/shm, where workers of a data loader and ranks of NCCL leave what they share.
+
+    Without a size in the job half of the memory, as Linux does: the engine's own 64 MiB end a data loader by SIGBUS.
+    What lies there counts in the container's memory, so a wide bound takes nothing from anybody.
+    """
+    return spec.shm_mib * MIB or max(SHM_BYTES_MIN, spec.memory_mib_max * MIB // 2)
 
 
 def environment_of(spec: LaunchSpec, image_environment: Iterable[str], *, is_filtered: bool) -> dict[str, str | None]:
@@ -128,6 +137,7 @@ def describe(spec: LaunchSpec, *, runtime: str, disk: str, protections: Protecti
     return [
         f"isolation: container ({runtime or 'runc'}), no capabilities, no new privileges, filtered system calls",
         f"memory: {f'{spec.memory_mib_max} MiB' if spec.memory_mib_max else 'no limit'}, no swap",
+        f"shared memory: {shm_bytes(spec) // MIB} MiB in /dev/shm, counted in its memory",
         f"processor: {processor}; processes: {protections.pids_max}",
         f"disk: {disk}; root read-only, /tmp {TMP_BYTES // MIB} MiB of memory",
         f"log: {protections.log_cap // MIB} MiB",

@@ -31,7 +31,7 @@ from provider_agent.executors.docker.create import (
     has_cdi_devices,
 )
 from provider_agent.executors.docker.gangs import Gangs
-from provider_agent.executors.docker.images import ensure_image, find_image, why_no_image
+from provider_agent.executors.docker.images import ensure_image, find_image, why_no_image, why_no_label
 from provider_agent.executors.docker.network import Networks
 from provider_agent.executors.firewall import Firewall
 from provider_agent.overlay import Overlay, Overlays
@@ -39,6 +39,7 @@ from provider_agent.preflight.serving import GVISOR_RUNTIME, why_no_socket
 from provider_agent.protocol import GangKind
 
 CALL_SECONDS_MAX = 60
+EVALUATION_LABEL = "souk.eval"  # of the training image, where it was built with the harness: Dockerfile.train
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +127,10 @@ class DockerExecutor:
         """If the provider offers it and the rules that limit it to public addresses can be installed."""
         return not self._why_no_egress
 
+    def shm_mib(self, memory_mib: int) -> int:
+        """All of it: what lies in /dev/shm counts in the container's memory."""
+        return memory_mib
+
     def gang(self, *, has_gpus: bool) -> GangKind:
         """By an overlay of its own, if one is available."""
         return self._gangs.kind(self.isolation(has_gpus=has_gpus))
@@ -140,6 +145,10 @@ class DockerExecutor:
         if is_gvisor and (why := why_no_socket(self._info.get("Runtimes") or {})):
             return why
         return await asyncio.to_thread(why_no_image, self._engine, image)
+
+    async def why_no_evaluation(self, image: str) -> str:
+        """An image that is not here yet, or was built without the harness."""
+        return await asyncio.to_thread(why_no_label, self._engine, image, EVALUATION_LABEL)
 
     async def sweep(self) -> None:
         """Networks of leases whose container no longer exists."""

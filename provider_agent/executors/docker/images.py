@@ -125,6 +125,17 @@ def why_no_image(engine: docker.DockerClient, name: str) -> str:
         return f"the engine does not answer whether it has the image {name}: {error}"[:WHY_CHARACTERS_MAX]
 
 
+def why_no_label(engine: docker.DockerClient, name: str, label: str) -> str:
+    """Why an image is not known to have what this label stands for; empty if it is on the node with it, not empty."""
+    try:
+        found = find_image(engine, name)
+    except (DockerException, requests.RequestException) as error:
+        return f"the engine does not answer whether it has the image {name}: {error}"[:WHY_CHARACTERS_MAX]
+    if found is None:
+        return f"the image {name} is not here yet, so what it has is not known"
+    return "" if found.labels.get(label) else f"the image {name} has no label {label}: it was built without"
+
+
 def published_digest(engine: docker.DockerClient, name: str) -> str:
     """The digest under which the image's registry gives it to anyone; raises RegistryAnswer where it does not."""
     api = engine.api

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from provider_agent.executors.base import Executor, LaunchSpec
-from provider_agent.lease.dependencies.requirements import install_line
+from provider_agent.lease.dependencies.requirements import install_line, shown_install
 from provider_agent.lease.workfolder import ENVIRONMENT_NAME
 from provider_agent.protocol import Program
 
@@ -138,6 +138,7 @@ class Step:
 
     name: str  # as the log and a failure call it
     line: str  # for bash
+    shown: str = ""  # in its place in the log, where the line is ours and says little
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ def with_dependencies(executor: Executor, program: Program, spec: LaunchSpec) ->
     seen_work = executor.seen_work(spec.folder)
     steps = setup_steps(program.setup or [])
     if program.requirements is not None:
-        steps = [Step("requirements", install_line(program.requirements, spec.work, seen_work)), *steps]
+        line = install_line(program.requirements, spec.work, seen_work)
+        steps = [Step("requirements", line, shown_install(program.requirements)), *steps]
     launch = Launch(
         steps=steps,
         environment=f"{seen_work}/{ENVIRONMENT_NAME}",
@@ -178,7 +180,7 @@ def launch_command(launch: Launch, command: Sequence[str]) -> list[str]:
     words = [launch.python, MAKE_ENVIRONMENT, launch.environment, "1" if launch.needs_python else ""]
     words += [str(launch.seconds_max), str(len(launch.steps))]
     for step in launch.steps:
-        shown = shown_line(step.line)
+        shown = shown_line(step.shown or step.line)
         words += [step.name, step.line, shown, json.dumps(shown)[1:-1]]
     return ["sh", "-c", SCRIPT, "souk-setup", *words, *command]
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from provider_agent.errors import AssignmentRefused
 from provider_agent.lease.runtimes.base import Runtime
 from provider_agent.lease.runtimes.command import CommandRuntime
+from provider_agent.lease.runtimes.eval import EvalRuntime
 from provider_agent.lease.runtimes.serve import ServeRuntime
 from provider_agent.lease.runtimes.train import TrainRuntime
 from provider_agent.protocol import Assignment
 
-RUNTIMES: dict[str, Runtime] = {each.name: each for each in (TrainRuntime(), ServeRuntime(), CommandRuntime())}
+_ALL = (TrainRuntime(), ServeRuntime(), CommandRuntime(), EvalRuntime())
+RUNTIMES: dict[str, Runtime] = {each.name: each for each in _ALL}
 
 
 def runtime_of(assignment: Assignment) -> Runtime:

@@ -68,11 +68,23 @@ def is_text(record: Record) -> bool:
         return False
     if isinstance(value.get("text"), str):
         return True
+    if is_pair(record):
+        raise BadData(
+            f"{record} is a pair of answers, chosen and rejected: name dpo in the train section to learn from it"
+        )
     raise BadData(f"{record} has none of {KINDS}")
 
 
+def is_pair(record: Record) -> bool:
+    """Whether it has an answer that is preferred and one that is not (pairs.py)."""
+    return _has(record.value, "chosen", "rejected") if isinstance(record.value, dict) else False
+
+
 def text_of(record: Record) -> str:
-    """All that it says, for a tokenizer that learns from it; raises BadData."""
+    """All that it says, for a tokenizer that learns from it, and for its size; raises BadData."""
+    if is_pair(record):
+        value: dict[str, Any] = record.value if isinstance(record.value, dict) else {}
+        return "\n".join(_said(record, value.get(key)) for key in ("prompt", "chosen", "rejected"))
     if is_text(record):
         return record.value if isinstance(record.value, str) else str(record.value["text"])
     return "\n".join(str(message["content"]) for part in _parts(record) for message in part)
@@ -218,6 +230,13 @@ def _first(value: dict[str, Any], *keys: str) -> Any:
 
 def _has(value: dict[str, Any], *keys: str) -> bool:
     return all(value.get(key) is not None for key in keys)
+
+
+def _said(record: Record, value: object) -> str:
+    """All that a text or a list of messages says; nothing of any other value, which is refused where it is written."""
+    if isinstance(value, list) and value:
+        return "\n".join(str(message["content"]) for message in _messages(record, value))
+    return value if isinstance(value, str) else ""
 
 
 def _side(record: Record, value: object, role: str) -> list[Message]:

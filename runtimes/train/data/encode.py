@@ -42,6 +42,7 @@ class Encoded:
     left_out: int = 0  # that had no answer to learn, or none within a row
     passed_over: int = 0  # answers that the template writes in another way
     filled: float = 1.0  # share of the rows' tokens that are a conversation's
+    rows_per_sample: int = 1
 
 
 class EncodingProgress:
@@ -77,9 +78,9 @@ def encode_texts(
     progress.count(0)
     first = first_ids(tokenizer)  # of a long text before its first piece alone; behind it is our end
     with path.open("wb") as out:
-        for batch in _batches(_texts(progress.follow(records)), lambda each: len(each[1])):
+        for batch in batches(_texts(progress.follow(records)), lambda each: len(each[1])):
             texts = [text for _, text in batch]
-            found = _encoded(lambda texts: tokenizer.encode_batch_fast(texts, add_special_tokens=False), texts)
+            found = encode_together(lambda texts: tokenizer.encode_batch_fast(texts, add_special_tokens=False), texts)
             for (record, _), encoding in zip(batch, found, strict=True):
                 around = first if record.is_begin else [], [end_id] if record.is_end else []
                 ids = np.asarray([*around[0], *encoding.ids, *around[1]], dtype="<i4").tobytes()
@@ -108,11 +109,11 @@ def encode_conversations(
     length = sequence_length + 1
     progress.count(0)
     with path.open("wb") as tokens, marks_path.open("wb") as marks:
-        rows = _Rows(length, end_id, lambda ids, each: (tokens.write(ids), marks.write(each)))
-        for batch in _batches(progress.follow(records), lambda record: len(text_of(record))):
+        rows = Rows(length, end_id, lambda ids, each: (tokens.write(ids), marks.write(each)))
+        for batch in batches(progress.follow(records), lambda record: len(text_of(record))):
             examples = [_write(conversations, record) for record in batch]
             texts = [each.text for each in examples]
-            found = _encoded(lambda texts: tokenizer.encode_batch(texts, add_special_tokens=False), texts)
+            found = encode_together(lambda texts: tokenizer.encode_batch(texts, add_special_tokens=False), texts)
             for example, encoding in zip(examples, found, strict=True):
                 rows.add(encoding, example, packs=packs)
             progress.count(sum(len(encoding.ids) for encoding in found))
@@ -128,7 +129,8 @@ def _texts(records: Iterable[Record]) -> Iterator[tuple[Record, str]]:
             yield record, text
 
 
-def _encoded(encode: Callable[[list[str]], list[Encoding]], texts: list[str]) -> list[Encoding]:
+def encode_together(encode: Callable[[list[str]], list[Encoding]], texts: list[str]) -> list[Encoding]:
+    """The texts by `encode`; raises BadData for what the tokenizer refuses."""
     try:
         return encode(texts)
     except Exception as error:  # its library raises no narrower one
@@ -153,7 +155,7 @@ def learned_tokens(encoding: Encoding, example: Example) -> NDArray[np.bool_]:
     return learned
 
 
-class _Rows:
+class Rows:
     """Rows that are filled, those of the fullest first, and written when nothing more is likely to fit."""
 
     def __init__(self, length: int, end_id: int, write: Callable[[bytes, bytes], object]) -> None:
@@ -163,25 +165,38 @@ class _Rows:
         self._used = self._rows = self._cut = self._left_out = self._passed_over = 0
 
     def add(self, encoding: Encoding, example: Example, *, packs: bool) -> None:
-        ids = np.asarray(encoding.ids, dtype="<i4")
-        marks = learned_tokens(encoding, example).astype(np.uint8) * np.uint8(LEARNED)
+        """A conversation, to the fullest row that has room, or to one of its own."""
         self._passed_over += example.passed_over
-        if len(ids) > self._length:
-            ids, marks = ids[: self._length], marks[: self._length]
-            self._cut += 1
+        ids, marks = self._cut_to_row(encoding, example)
         if not marks.any():
             self._left_out += 1
             return
-        marks[0] |= BEGINS
         fitting = [row for row in self._open if row.used + len(ids) <= self._length] if packs else []
         row = max(fitting, key=lambda each: each.used) if fitting else self._new_row()
-        row.ids[row.used : row.used + len(ids)] = ids
-        row.marks[row.used : row.used + len(ids)] = marks
-        row.used += len(ids)
+        row.fill(ids, marks)
         if not packs or row.used >= self._length - 1:
             self._finish(row)
 
+    def add_together(self, encodings: list[Encoding], examples: list[Example]) -> None:
+        """Each to a row of its own, one behind the other; none of them where one shows nothing to learn in its row."""
+        self._passed_over += sum(example.passed_over for example in examples)
+        parts = [self._cut_to_row(*each) for each in zip(encodings, examples, strict=True)]
+        if not all(marks.any() for _, marks in parts):
+            self._left_out += 1
+            return
+        for ids, marks in parts:
+            row = self._new_row()
+            row.fill(ids, marks)
+            self._finish(row)
+
+    def _cut_to_row(self, encoding: Encoding, example: Example) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        ids = np.asarray(encoding.ids, dtype="<i4")
+        marks = learned_tokens(encoding, example).astype(np.uint8) * np.uint8(LEARNED)
+        self._cut += len(ids) > self._length
+        return ids[: self._length], marks[: self._length]
+
     def close(self) -> Encoded:
+        """Write the rows that are still open; what was written of all."""
         for row in list(self._open):
             self._finish(row)
         filled = self._used / max(1, self._rows * self._length)
@@ -217,8 +232,15 @@ class _Row:
     marks: NDArray[np.uint8]
     used: int = 0
 
+    def fill(self, ids: NDArray[np.int32], marks: NDArray[np.uint8]) -> None:
+        """Put a conversation behind those that it has."""
+        part = slice(self.used, self.used + len(ids))
+        self.ids[part], self.marks[part] = ids, marks
+        self.marks[self.used] |= BEGINS
+        self.used += len(ids)
 
-def _batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+
+def batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
     """Lists of items that are at most BATCH_COUNT, and BATCH_BYTES together unless it is one alone."""
     batch: list[T] = []
     used = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -12,6 +13,7 @@ from runtimes.train.data.conversations import is_text, open_conversations, text_
 from runtimes.train.data.corpus import Corpus, open_corpus
 from runtimes.train.data.documents import Record, Run, find_runs, read_records
 from runtimes.train.data.encode import Encoded, EncodingProgress, encode_conversations, encode_texts
+from runtimes.train.data.pairs import encode_pairs
 from runtimes.train.errors import BadConfig, BadData
 from runtimes.train.model import ModelSource, can_pack
 from runtimes.train.parallel import Progress, Ranks, print_line, wait_for_results
@@ -28,7 +30,7 @@ def prepare_corpus(
     With it the chat template by which conversations were written, where it did not come with the model.
     """
     path, marks_path = container.work_dir / TOKENS_FILE, container.work_dir / MARKS_FILE
-    packs = config.packing and can_pack(source)
+    packs = config.packing and config.dpo is None and can_pack(source)
 
     def encode(progress: Progress) -> tuple[Encoded, str | None] | None:
         if not ranks.is_node_leader:
@@ -42,7 +44,7 @@ def prepare_corpus(
             progress.done, progress.total, progress.unit = done, total, "bytes"
 
         encoding = EncodingProgress(runs, tell)
-        if is_text(_first_record(runs, config.data)):
+        if config.dpo is None and is_text(_first_record(runs, config.data)):
             return encode_texts(read_records(runs), tokenizer, end_id, path, encoding), None
         conversations = open_conversations(
             tokenizer,
@@ -51,24 +53,25 @@ def prepare_corpus(
             template_path=_template_path(config, container),
             learns_inputs=config.train_on_inputs,
         )
-        encoded = encode_conversations(
-            read_records(runs),
-            tokenizer,
-            conversations,
-            end_id=end_id,
-            path=path,
-            marks_path=marks_path,
-            sequence_length=config.length,
-            packs=packs,
-            progress=encoding,
-        )
+        where: Any = {"end_id": end_id, "path": path, "marks_path": marks_path, "sequence_length": config.length}
+        records = read_records(runs)
+        if config.dpo is not None:
+            encoded = encode_pairs(records, tokenizer, conversations, **where, progress=encoding)
+        else:
+            encoded = encode_conversations(records, tokenizer, conversations, **where, packs=packs, progress=encoding)
         return encoded, conversations.kept_template
 
     found = [each for each in wait_for_results(ranks, encode, "data") if each is not None]
     if len(set(found)) != 1:
         raise BadData("the nodes were given different data")
     encoded, template = found[0]
-    if encoded.is_rows:
+    if encoded.rows_per_sample > 1:
+        print_line(
+            ranks,
+            f"pairs of answers fill {encoded.filled:.0%} of their sequences; {encoded.cut:,} answers were cut, and "
+            f"{encoded.left_out:,} pairs left out, for a sequence_length that is too short",
+        )
+    elif encoded.is_rows:
         print_line(
             ranks,
             f"conversations fill {encoded.filled:.0%} of their sequences; {encoded.cut:,} were longer than one and "

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from runtimes.train.errors import BadConfig
 from runtimes.train.parallel import Ranks
 from runtimes.train.strategies.base import Strategy
 
@@ -24,8 +25,15 @@ from runtimes.train.strategies.base import Strategy
 class Ddp(Strategy):
     """Replicas that apply the same averaged gradient, and so stay the same."""
 
-    def wrap(self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype) -> nn.Module:
-        """Move the model to the device and average its gradients there; a lower `dtype` computes by autocast."""
+    def wrap(
+        self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype, *, offloads: bool = False
+    ) -> nn.Module:
+        """Move the model to the device and average its gradients there; a lower `dtype` computes by autocast.
+
+        Raises BadConfig for `offloads`: the whole model stays on the device.
+        """
+        if offloads:
+            raise BadConfig(["offload needs strategy fsdp2 or hsdp, got ddp"])
         for unit in units:
             model = unit.to(ranks.device)
         if dtype != torch.float32:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from runtimes.train.parallel import Ranks, gather_results
@@ -24,18 +24,24 @@ WHOLE_GRADIENTS_SHARE = 0.1  # of the device's memory; of the machine's, divided
 class Fsdp2(Strategy):
     """Every rank keeps 1/n of each tensor; a decoder block is gathered while it computes."""
 
-    def wrap(self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype) -> nn.Module:
+    def wrap(
+        self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype, *, offloads: bool = False
+    ) -> nn.Module:
         """Shard the parameters in place: each decoder block is one unit, then the root takes the rest.
 
         A block is sharded before the next one is filled: a rank holds its own part and one block. Parameters, gradients
-        and optimizer state stay in float32; a lower `dtype` is what the blocks compute in.
+        and optimizer state stay in float32; a lower `dtype` is what the blocks compute in. `offloads`: its parts lie
+        in pinned memory of the node, and AdamW steps there, on the processor.
         """
         mesh = self.mesh(ranks)
         policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
+        # Only the driver of a GPU can pin memory; on processors nothing is moved, and offloading changes nothing.
+        is_pinned = ranks.device.type == "cuda"
+        where = CPUOffloadPolicy(pin_memory=is_pinned) if offloads else OffloadPolicy()
         for unit in units:
-            fully_shard(unit, mesh=mesh, mp_policy=policy)
-        # All ranks decide alike, or one would wait for an exchange that another leaves out.
-        rooms = gather_results(ranks, lambda: _has_room_for_whole_gradients(unit))
+            fully_shard(unit, mesh=mesh, mp_policy=policy, offload_policy=where)
+        # All ranks decide alike, or one would wait for an exchange that another leaves out. Who offloads has no room.
+        rooms = gather_results(ranks, lambda: not offloads and _has_room_for_whole_gradients(unit))
         sharded: Any = unit
         sharded.souk_has_room = all(rooms)
         return unit
@@ -50,6 +56,12 @@ class Fsdp2(Strategy):
         sharded: Any = model  # an FSDPModule, made by `wrap`
         sharded.set_requires_gradient_sync(is_last or not sharded.souk_has_room)
         yield
+
+    def drop_gathered(self, model: nn.Module) -> None:
+        """A forward pass without a backward one leaves tables and head gathered, for the next pass to use."""
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
     def clip_gradients(self, model: nn.Module, norm_max: float) -> torch.Tensor:
         """Clip by the norm over all shards; returns that norm, the same on every rank."""

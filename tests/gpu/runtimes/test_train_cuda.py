@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from runtimes.contract import Env, complete_checkpoints
+from runtimes.train.config import OFFLOADING_STRATEGIES
 from runtimes.train.strategies.registry import STRATEGIES
-from tests.integration.runtimes.programs import MICRO_CONFIG, Work
+from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,6 +33,21 @@ def test_cuda_training_computes_in_bfloat16_saves_and_exports(strategy: str, tmp
     assert work.events("evaluated")[-1]["loss"] < work.events("evaluated")[0]["loss"]
     assert [folder.name for folder in complete_checkpoints(work.checkpoints)] == ["step-00000010", "step-00000020"]
     assert (work.root / "output" / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("strategy", OFFLOADING_STRATEGIES)
+def test_offloaded_training_has_the_losses_of_one_that_is_not(strategy: str, tmp_path: Path) -> None:
+    found = {}
+    for offload in ("none", "all"):
+        env: dict[str, str] = {Env.DEVICE_KIND: "cuda", Env.CHECKPOINT_EVERY_STEPS: "5"}
+        config = {**MICRO_CONFIG, "dtype": "float32", "steps": 12, "strategy": strategy, "offload": offload}
+        work = Work(tmp_path / offload, ranks=1, env=env).write(config)
+        code, output = work.run()
+        assert code == 0, output
+        assert "there is no GPU" not in output
+        assert complete_checkpoints(work.checkpoints)
+        found[offload] = losses(work)
+    assert found["all"] == pytest.approx(found["none"], rel=1e-4)
 
 
 def test_cuda_device_is_measured_by_index() -> None:

@@ -49,6 +49,35 @@ def test_a_node_comes_with_what_its_agent_says_of_isolation_network_and_lent_fol
     assert snapshot.lent == (frozenset({"corpus", "images"}),)
 
 
+def test_shared_memory_is_shared_with_devices_that_are_not_rented_now(alice: Organisation, bob: Node) -> None:
+    assert codes_of(alice, shm="1MiB") == ["shm"]
+    bob.facts = {**bob.facts, "shm_mib": 4096}
+    bob.save()
+    assert codes_of(alice, shm="2GiB") == []
+    Device.objects.filter(node=bob, index=1).update(is_healthy=False)
+    assert codes_of(alice, shm="2GiB") == []
+    assert codes_of(alice, shm="2049MiB") == ["shm"]
+
+
+def test_cores_memory_and_disk_come_from_what_the_agent_reports(alice: Organisation, bob: Node) -> None:
+    Node.objects.filter(pk=bob.pk).update(
+        cpu_count=16, memory_mib=18 * 1024, facts={**bob.facts, "disk_free_mib": 6144}
+    )
+    assert codes_of(alice, cpus=8, ram="8GiB", disk="2GiB") == []  # for one of two devices; 2 GiB are kept back
+    assert codes_of(alice, cpus=9) == ["cpus"]
+    assert codes_of(alice, ram="9GiB") == ["ram"]
+    assert codes_of(alice, disk="3GiB") == ["disk"]
+
+
+def test_a_gpu_counts_for_what_its_model_has_whatever_its_agent_reports(alice: Organisation, bob: Node) -> None:
+    assert codes_of(alice, cuda="12.4") == ["cuda"]
+    Device.objects.filter(node=bob).update(details={"cuda": "12.4", "compute_capability": "12.0"})
+    assert codes_of(alice, cuda="12.4", compute_capability="9.0") == []
+    assert codes_of(alice, compute_capability="10.0") == ["compute_capability"]
+    Device.objects.filter(node=bob, index=0).update(details={"cuda": "12.4", "compute_capability": "8.0"})
+    assert codes_of(alice, compute_capability="9.0") == ["compute_capability"]
+
+
 def test_a_plain_process_isolates_nothing_whatever_its_agent_reports(bob: Node) -> None:
     bob.executor, bob.facts = "process", {**bob.facts, "isolation": "gvisor"}
     bob.save()
@@ -62,7 +91,7 @@ def plain_process(bob: Node, *, allows_strangers: bool = False) -> Node:
     return bob
 
 
-def codes_of(organisation: Organisation, **resources: str) -> list[str]:
+def codes_of(organisation: Organisation, **resources: str | int) -> list[str]:
     """Why a job of it fits nowhere; empty where it fits."""
     view = quotes.make_quote(stage.spec_of(resources={"gpus": 1, "kind": "any", **resources}), organisation)
     return [exclusion.code for exclusion in view.plan.exclusions]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import sys
 import venv
@@ -14,6 +15,8 @@ import pytest
 from provider_agent.commands.status_view import serving_lines
 from provider_agent.config import load_config, save_config
 from provider_agent.context import AgentContext
+from provider_agent.executors.process import ProcessExecutor
+from provider_agent.facts import EVALUATION_FEATURE, RUNTIME_FEATURES, find_facts
 from provider_agent.images import SERVE_IMAGE
 from provider_agent.node.abilities import check_serving
 from provider_agent.node.ability_to_serve import look
@@ -36,6 +39,25 @@ def test_an_environment_that_has_all_serves_and_the_next_facts_say_so(context: A
     context.facts_changed = False
     asyncio.run(look(context))
     assert not context.facts_changed, "nothing is new"
+
+
+def test_a_node_evaluates_only_where_the_harness_is(context: AgentContext, bare_python: str) -> None:
+    assert context.why_no_evaluation, "nobody has looked yet"
+    asyncio.run(look(context))
+    has_harness = importlib.util.find_spec("lm_eval") is not None
+    assert (context.why_no_evaluation == "") == has_harness
+    bare = asyncio.run(ProcessExecutor(bare_python).why_no_evaluation("any/image"))
+    assert bare == f"{bare_python} has no runtimes.evaluate, torch, transformers, lm_eval"
+
+
+@pytest.mark.parametrize("is_evaluator", [True, False])
+def test_the_facts_name_the_harness_where_it_is(context: AgentContext, is_evaluator: bool) -> None:
+    executor, devices = context.executor, list(context.devices.values())
+    facts = find_facts(
+        context.config, context.folder, devices, executor=executor, engine_version="", is_evaluator=is_evaluator
+    )
+    assert (EVALUATION_FEATURE in facts.runtime_features) == is_evaluator
+    assert EVALUATION_FEATURE not in RUNTIME_FEATURES
 
 
 def test_what_an_environment_lacks_is_named(bob: Bob, bare_python: str) -> None:

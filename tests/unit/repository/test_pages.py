@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from jobs.client.cli import app as souk
 from jobs.gateway.config import GatewayConfig
+from jobs.spec.kinds.eval import EvalSection
 from jobs.spec.kinds.serve import ServeSection
 from jobs.spec.kinds.train import TrainSection
 from jobs.spec.model import Budget, Checkpoint, JobFields, Payment, Resources, Retry, Work
@@ -167,7 +168,7 @@ def test_every_command_is_shown_on_some_page() -> None:
 
 @pytest.mark.parametrize(
     ("heading", "section"),
-    [("Top level", JobFields), ("train", TrainSection)]
+    [("Top level", JobFields), ("train", TrainSection), ("eval", EvalSection)]
     + [(each.__name__.lower(), each) for each in (Resources, Work, Budget, Payment, Checkpoint, Retry)],
 )
 def test_every_field_of_a_job_file_is_on_its_page(heading: str, section: type[BaseModel]) -> None:

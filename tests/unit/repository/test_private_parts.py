@@ -71,6 +71,8 @@ PARTS = [
         CHECKPOINT_READER,
         attributes="relative_path offset length transform_descriptors",
     ),
+    # What the flight recorder holds, as a pickle: torch's own command reads it in the same way.
+    Part("torch", "torch._C._distributed_c10d:_dump_fr_trace", "runtimes/train/collective_trace.py"),
     Part("torch", "torch.distributed.checkpoint.metadata:_MEM_FORMAT_ENCODING", CHECKPOINT_READER),
     Part(
         "torch", "torch.distributed.checkpoint._traverse:set_element", CHECKPOINT_READER, "root_dict path value"

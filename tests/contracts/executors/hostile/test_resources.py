@@ -81,6 +81,27 @@ def test_memory_eater_is_ended_and_the_neighbour_goes_on(node: Node) -> None:
     node.assert_works()
 
 
+def test_shared_memory_is_half_of_the_memory_or_what_the_job_names(node: Node) -> None:
+    size = "import os; s = os.statvfs('/dev/shm'); print(s.f_blocks * s.f_frsize // 2**20)"
+    for changes, mib in (({"memory_mib_max": 256}, 1024), ({"memory_mib_max": 4096}, 2048), ({"shm_mib": 96}, 96)):
+        program = node.start(size, **changes)
+        assert program.wait().code == 0
+        assert program.log().split() == [str(mib)]
+
+
+def test_shared_memory_counts_in_the_memory_of_its_program(node: Node) -> None:
+    fill = "with open('/dev/shm/held', 'wb') as out:\n    for _ in range(200): out.write(bytes(2**20))\nprint('held')"
+    wide = node.start(fill, memory_mib_max=600, shm_mib=400)
+    assert wide.wait().code == 0
+    assert "held" in wide.log()
+    narrow = node.start(fill, memory_mib_max=100, shm_mib=400)
+    assert narrow.wait().out_of_memory
+    small = node.start(fill, memory_mib_max=600, shm_mib=100)
+    assert small.wait().code == 1
+    assert "No space left on device" in small.log()
+    node.assert_works()
+
+
 def test_disk_filler_meets_the_end_of_its_own_disk(node: Node) -> None:
     open_ended = node.start(FILL_DISK, Protections(limit_disk=False), disk_share=0.001)
     open_ended.wait()

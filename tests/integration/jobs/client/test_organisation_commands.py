@@ -234,6 +234,18 @@ def test_the_curve_of_a_job_is_drawn_above_its_figures(souk: Any, charged: tuple
     assert [(point["first_step"], point["newest"]) for point in loss["points"]] == [(1, 3.0), (2, 1.5), (3, 1.0)]
 
 
+def test_the_curve_of_a_job_is_exported(souk: Any, charged: tuple[Job, Lease], tmp_path: Path) -> None:
+    job, _ = charged
+    into = ("--export", "csv", "--into", str(tmp_path / "curve"))
+    assert "has reported no figures yet" in souk("metrics", job.name, *into, status=ExitCode.TRANSFER_FAILED)
+    follow_curve(job.pk, 1, [{"event": "step", "step": step, "loss": 3 / step} for step in (1, 2, 3)])
+    assert str(tmp_path / "curve" / "curve.csv") in souk("metrics", job.name, *into)
+    lines = (tmp_path / "curve" / "curve.csv").read_text().splitlines()
+    assert lines[1:] == [f"loss,1,{step},{step},1," + ",".join([str(3 / step)] * 4) for step in (1, 2, 3)]
+    assert "not an empty folder" in souk("metrics", job.name, *into, status=ExitCode.USAGE)
+    assert "go together" in souk("metrics", job.name, "--export", "csv", status=ExitCode.USAGE)
+
+
 def test_earnings_before_a_profile_say_how_to_begin(souk: Any) -> None:
     for command in ("earnings", "nodes", "links"):
         said = souk("provider", command, status=ExitCode.REFUSED)

@@ -94,8 +94,8 @@ def test_nothing_but_its_own_file_names_the_new_kind() -> None:
 
 
 def test_no_module_outside_the_kinds_asks_for_one_by_name() -> None:
-    asks = re.compile(r"\bkind\s*(==|!=|in)\s*[(\[{]?\s*[\"'](train|serve|command)[\"']")
-    asks_rows = re.compile(r"\(kind(__in)?=\[?[\"'](train|serve|command)[\"']")
+    asks = re.compile(r"\bkind\s*(==|!=|in)\s*[(\[{]?\s*[\"'](train|serve|command|eval)[\"']")
+    asks_rows = re.compile(r"\(kind(__in)?=\[?[\"'](train|serve|command|eval)[\"']")
     outside = [path for path in (ROOT / "jobs").rglob("*.py") if not {"kinds", "migrations"} & {*path.parts}]
     found = [path.name for path in outside if asks.search(text := path.read_text()) or asks_rows.search(text)]
     assert found == []
@@ -135,8 +135,11 @@ def test_a_training_by_a_command_goes_on_as_before(alice: Organisation) -> None:
         ({"command": None}, "nothing to do: no command is given (expected command: a text or a list of words)"),
         ({"train": {}}, "train: is for kind: train (expected kind: train, or no such section)"),
         ({"work": {"tokens": 5}}, "work.tokens: means nothing for an own command (expected steps, with"),
-        ({"kind": "commadn"}, "kind: 'commadn' is not a kind; did you mean command? (expected train, serve or command"),
-        ({"kind": "swarm", "swarm": {}}, "kind: 'swarm' is not a kind (expected train, serve or command"),
+        (
+            {"kind": "commadn"},
+            "kind: 'commadn' is not a kind; did you mean command? (expected train, serve, command or eval",
+        ),
+        ({"kind": "swarm", "swarm": {}}, "kind: 'swarm' is not a kind (expected train, serve, command or eval"),
     ],
 )
 def test_a_wrong_command_or_kind_is_refused_with_what_there_is(changes: dict[str, Any], mistake: str) -> None:
@@ -150,9 +153,9 @@ def test_a_row_of_an_unknown_kind_is_refused_and_never_treated_as_a_training(ali
     job = stage.submit(alice)
     with pytest.raises(IntegrityError, match="job_kind_known"), transaction.atomic():
         Job.objects.filter(pk=job.pk).update(kind="swarm")
-    with pytest.raises(UnknownKind, match="knows train, serve, command"):
+    with pytest.raises(UnknownKind, match="knows train, serve, command, eval"):
         kind_named("swarm")
-    with pytest.raises(UnknownSpecKind, match="expected train, serve or command"):
+    with pytest.raises(UnknownSpecKind, match="expected train, serve, command or eval"):
         spec_kind_named("swarm")
     (lease,) = stage.place(job)
     stage.send_report(lease, AttemptState.RUNNING)

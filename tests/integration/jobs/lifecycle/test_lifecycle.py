@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from billing.account_kinds import AccountKind
@@ -11,6 +13,7 @@ from jobs.errors import InputNotReady, JobEnded, NotEnoughMoney, QuoteUsed
 from jobs.leases.failure_rate import MEAN_SECONDS_MIN, mean_seconds_to_failure
 from jobs.models import Artifact, Job, Lease, LeaseDevice
 from jobs.running import assignments, reports
+from jobs.running.events import follow_events
 from marketplace.foundation import signing
 from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.models import Event
@@ -36,6 +39,28 @@ def test_a_job_that_completes_pays_its_provider_to_the_micro_dollar(alice, bob):
     assert balance(alice.id, AccountKind.CUSTOMER_AVAILABLE) == 4 * DOLLAR
     assert set(trial_balance().values()) == {0}
     assert not LeaseDevice.objects.filter(is_live=True).exists()
+
+
+def test_a_training_that_ends_early_is_completed_and_paid_for_what_it_took(alice, bob):
+    bob.facts |= {"runtime_features": list(RUNTIME_FEATURES)}
+    bob.save(update_fields=["facts"])
+    job, (lease,) = stage.running_job(alice, train={"early_stop": {"export_best": True}})
+    stage.see_running(lease, seconds=1800)
+    stage.bill(lease, ms=1_800_000)
+    lines = [
+        {"event": "started", "steps_total": 100},
+        {"event": "step", "step": 40, "loss": 2.0},
+        {"event": "evaluated", "step": 40, "loss": 2.5},
+        {"event": "stopped_early", "step": 40, "steps_total": 100, "best_step": 10, "best_loss": 2.25},
+        {"event": "finished", "step": 40, "loss": 2.0},
+    ]
+    follow_events(lease, 0, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    stage.finish(lease)
+    job.refresh_from_db()
+    assert (job.state, job.reason) == ("completed", "completed")
+    assert (job.progress["step"], job.progress["steps_total"]) == (40, 40)
+    assert stage.earned(bob) == 900_000
+    assert balance(alice.id, AccountKind.CUSTOMER_AVAILABLE) == 4 * DOLLAR
 
 
 def test_every_move_of_a_job_is_an_event(alice, bob):

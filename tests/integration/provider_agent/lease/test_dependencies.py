@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from provider_agent.lease.dependencies.launcher import Launch, Step, launch_command
+from provider_agent.lease.dependencies.requirements import install_line
 from provider_agent.protocol import AttemptState, Program, Reason
 from tests.fakes.wheels import make_wheel
 from tests.integration.provider_agent.conftest import Bob, eventually, processes_of
@@ -207,6 +208,53 @@ def test_requirements_that_cannot_be_installed_are_named(running: Bob, server: F
     assert report.reason is Reason.EXIT_NONZERO
     assert report.message.startswith("requirements ended with exit code 1: ")
     assert b"No matching distribution found for souk-toy==9" in lease.logs
+
+
+def locked_project(folder: Path, version: str) -> None:
+    """A project that needs the toy, and its lock, made by uv; the toy's wheel lies beside them."""
+    name, wheel = make_wheel("souk_toy", version, "def main(): print('ran the toy')\n")
+    folder.mkdir(parents=True)
+    (folder / name).write_bytes(wheel)
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.10"\ndependencies = ["souk-toy"]\n'
+        f'[tool.uv.sources]\nsouk-toy = {{path = "{name}"}}\n'
+    )
+    uv = [sys.executable, "-m", "uv", "lock", "--offline", "--no-cache", "--project", str(folder)]
+    subprocess.run(uv, check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_lock_installs_the_packages_that_it_names_by_their_hashes(tmp_path: Path, is_changed: bool) -> None:
+    pytest.importorskip("uv")
+    locked_project(tmp_path / "input" / "a", "1.0")
+    if is_changed:  # since the lock was made
+        name, wheel = make_wheel("souk_toy", "1.0", "def main(): print('another toy')\n")
+        (tmp_path / "input" / "a" / name).write_bytes(wheel)
+    steps = [Step("requirements", install_line("a/uv.lock", tmp_path, str(tmp_path))), Step("setup 1 of 1", "souk_toy")]
+    environment = str(tmp_path / ".environment")
+    launched = Launched(
+        tmp_path, Launch(steps=steps, environment=environment, python=sys.executable, needs_python=True)
+    )
+    code = launched.process.wait(120)
+    log = launched.log.read_text()
+    if is_changed:
+        assert code != 0 and "THESE PACKAGES DO NOT MATCH THE HASHES" in log, log
+        assert json.loads(launched.events.read_text())["message"].startswith("requirements ended with exit code 1")
+    else:
+        assert code == 0 and "\nran the toy\n" in log, log
+        assert not (tmp_path / "input" / "a" / ".venv").exists()
+
+
+def test_a_lock_that_is_none_is_the_requirements_fault(tmp_path: Path) -> None:
+    pytest.importorskip("uv")
+    locked_project(tmp_path / "input", "1.0")
+    (tmp_path / "input" / "uv.lock").write_text("version = 1\n[[package]\n")
+    steps = [Step("requirements", install_line("uv.lock", tmp_path, str(tmp_path)))]
+    launch = Launch(steps=steps, environment=str(tmp_path / ".environment"), python=sys.executable, needs_python=True)
+    launched = Launched(tmp_path, launch)
+    assert launched.process.wait(120) != 0
+    assert "uv.lock" in launched.log.read_text()
+    assert json.loads(launched.events.read_text())["message"].startswith("requirements ended with exit code")
 
 
 def test_an_agent_killed_during_the_setup_finds_it_again(running: Bob, server: FakeServer) -> None:

@@ -64,6 +64,7 @@ def assigned(context: AgentContext, **changes: Any) -> Assignment:
     [
         (Program(runtime="train"), None, ["python", "-m", "runtimes.launch", "runtimes.train"]),
         (Program(runtime="serve"), ENDPOINT, ["python", "-m", "runtimes.serve", "--drain-seconds", "60"]),
+        (Program(runtime="eval"), None, ["python", "-m", "runtimes.evaluate"]),
         (Program(command=["true"]), None, ["true"]),
         (Program(runtime="serve", command=["own", "engine"]), ENDPOINT, ["own", "engine"]),
     ],
@@ -92,7 +93,7 @@ def test_only_a_replica_of_an_endpoint_is_announced(context: AgentContext) -> No
 def test_serving_and_training_have_their_own_image(context: AgentContext) -> None:
     config = context.config.model_copy(update={"train_image": "lab/train", "serve_image": "lab/serve"})
     found = {name: registry.RUNTIMES[name].image(config) for name in sorted(registry.RUNTIMES)}
-    assert found == {"command": "lab/train", "serve": "lab/serve", "train": "lab/train"}
+    assert found == {"command": "lab/train", "eval": "lab/train", "serve": "lab/serve", "train": "lab/train"}
 
 
 def test_own_command_is_healthy_by_its_output_and_ours_by_its_event(context: AgentContext) -> None:
@@ -108,7 +109,7 @@ def test_own_command_is_healthy_by_its_output_and_ours_by_its_event(context: Age
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (Program(runtime="quantum"), "no runtime 'quantum', only command, serve, train"),
+        (Program(runtime="quantum"), "no runtime 'quantum', only command, eval, serve, train"),
         (Program(runtime="quantum", command=["true"]), "no runtime 'quantum'"),
         (Program(), "neither a runtime nor a command"),
         (Program(command=[]), "neither a runtime nor a command"),

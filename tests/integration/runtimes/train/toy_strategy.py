@@ -22,7 +22,9 @@ class Toy(Strategy):
 
     layout = "toy"
 
-    def wrap(self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype) -> nn.Module:
+    def wrap(
+        self, units: Iterator[nn.Module], ranks: Ranks, dtype: torch.dtype, *, offloads: bool = False
+    ) -> nn.Module:
         """The model as it is."""
         *_, model = units
         return model.to(ranks.device)

@@ -26,22 +26,34 @@ from jobs.spec import (
     parse,
     spec_hash,
 )
-from jobs.spec.kinds.train import LoraSection, train_of
+from jobs.spec.errors import SpecErrors
+from jobs.spec.kinds.train import (
+    DpoSection,
+    EarlyStopSection,
+    LoraSection,
+    ProfileSection,
+    TrainSpec,
+    train_of,
+    training_tokens,
+)
 from jobs.spec.model import GPUS_MAX, RETRY_REASONS, JobFields
 from jobs.spec.units import format_money, parse_duration, parse_memory, parse_money
 from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
 from runtimes.contract import PINNED_SETTINGS
+from runtimes.train.callbacks.settings import EarlyStop, Profile
 from runtimes.train.config import (
     FINE_TUNING_RATE,
     NEW_WEIGHTS_RATE,
     OTHER_LENGTH,
     SHIPPED_LENGTH,
+    Dpo,
     Lora,
     TrainConfig,
     parse_config,
     settled,
 )
+from runtimes.train.errors import BadConfig
 from runtimes.train.strategies.registry import STRATEGIES
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
@@ -55,6 +67,12 @@ resources:
   kind: any
   models: [H100, RTX 4090]
   memory: 24GB
+  cuda: 12.4
+  compute_capability: "9"
+  shm: 2GiB
+  cpus: 8
+  ram: 64GiB
+  disk: 1TiB
   region: eu-west
 work: {tokens: 600_000}
 budget: {max_total: 2.10, max_per_gpu_hour: $0.30, deadline: 1h30m}
@@ -71,6 +89,9 @@ def test_a_full_file_becomes_integers_and_lists() -> None:
     spec = parse(FULL)
     assert spec.resources.devices == 6
     assert (spec.resources.memory_mib, spec.resources.region) == (22889, ["eu-west"])
+    resources = spec.resources
+    assert (resources.cuda, resources.compute_capability, resources.shm_mib) == ((12, 4), (9, 0), 2048)
+    assert (resources.cpus, resources.ram_mib, resources.disk_mib) == (8, 65_536, 1 << 20)
     assert spec.work is not None and spec.work.tokens == 600_000
     assert spec.budget.max_total_usd_micros == 2_100_000
     assert spec.budget.max_per_gpu_hour_usd_micros == 300_000
@@ -148,14 +169,14 @@ def test_every_strategy_but_the_first_needs_a_runtime_that_knows_it() -> None:
 
 def test_later_fields_change_nothing_where_they_are_not_used_and_need_a_runtime_that_knows_them() -> None:
     unset = parse(FULL)
-    said = parse(FULL.replace("train: {", "train: {activation_checkpointing: none, compile: false, "))
+    said = parse(FULL.replace("train: {", "train: {activation_checkpointing: none, compile: false, offload: none, "))
     assert spec_hash(said) == spec_hash(unset)
-    used = parse(FULL.replace("train: {", "train: {activation_checkpointing: full, compile: true, "))
+    used = parse(FULL.replace("train: {", "train: {activation_checkpointing: full, compile: true, offload: all, "))
     assert from_wire(canonical(used)) == used
     config = parse_config(kind_of(used).config(used))
-    assert (config.activation_checkpointing, config.compile) == ("full", True)
+    assert (config.activation_checkpointing, config.compile, config.offload) == ("full", True, "all")
     needed = kind_of(used).runtime_features(used)
-    assert needed == {"train.activation_checkpointing", "train.compile"} <= set(RUNTIME_FEATURES)
+    assert needed == {"train.activation_checkpointing", "train.compile", "train.offload"} <= set(RUNTIME_FEATURES)
 
 
 def test_what_is_left_open_is_as_before_for_a_new_model_and_the_runtimes_choice_for_others() -> None:
@@ -178,6 +199,42 @@ def test_what_is_left_open_is_as_before_for_a_new_model_and_the_runtimes_choice_
     assert (of_new.learning_rate, of_new.sequence_length) == (NEW_WEIGHTS_RATE, 512)
 
 
+def test_what_goes_on_beside_the_steps_has_the_runtimes_defaults() -> None:
+    unset = parse(FULL)
+    nulls = "ema: null, early_stop: null, deterministic: false, profile: null, "
+    assert spec_hash(parse(FULL.replace("train: {", f"train: {{{nulls}"))) == spec_hash(unset)
+    given = "ema: 0.999, early_stop: {}, deterministic: true, profile: {}, "
+    used = parse(FULL.replace("train: {", f"train: {{{given}"))
+    assert from_wire(json.loads(json.dumps(canonical(used)))) == used
+    config = parse_config(kind_of(used).config(used))
+    assert (config.early_stop, config.profile, config.ema) == (EarlyStop(), Profile(), 0.999)
+    saved = json.loads(json.dumps(dataclasses.asdict(config)))
+    assert saved["early_stop"] == kind_of(used).config(used)["early_stop"], "the marketplace compares them"
+    names = {"train.ema", "train.early_stop", "train.deterministic", "train.profile"}
+    assert kind_of(used).runtime_features(used) == names <= set(RUNTIME_FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("early_stop: {}, evaluate_every: 0, ", "train.early_stop"),
+        ("early_stop: {patience: 0}, ", "train.early_stop.patience"),
+        ("early_stop: {min_delta: -1}, ", "train.early_stop.min_delta"),
+        ("deterministic: true, shares: measured, ", "train.deterministic"),
+        ("ema: 1, ", "train.ema"),
+        ("profile: {steps: 21}, ", "train.profile.steps"),
+    ],
+)
+def test_choices_beside_the_steps_are_bounded_as_in_the_runtime(given: str, path: str) -> None:
+    text = FULL.replace("train: {", f"train: {{{given}")
+    with pytest.raises(SpecErrors) as caught:
+        parse(text)
+    assert path in {error.path for error in caught.value.errors}
+    train = yaml.safe_load(text)["train"]
+    with pytest.raises(BadConfig, match=path.rpartition(".")[2]):
+        parse_config(train | {"steps": 1})
+
+
 def test_adapters_have_the_defaults_of_the_runtime_and_need_one_that_knows_them() -> None:
     unset = parse(FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, "))
     assert spec_hash(
@@ -189,13 +246,59 @@ def test_adapters_have_the_defaults_of_the_runtime_and_need_one_that_knows_them(
     assert config.lora == Lora()
     saved = json.loads(json.dumps(dataclasses.asdict(config)))
     assert {name: saved[name] for name in PINNED_SETTINGS} == {
-        name: kind_of(used).config(used)[name] for name in PINNED_SETTINGS
+        name: kind_of(used).config(used).get(name) for name in PINNED_SETTINGS
     }, "a checkpoint says what the marketplace compares it with"
     assert kind_of(used).runtime_features(used) == {"train.lora"} <= set(RUNTIME_FEATURES)
     some = parse(
         FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, lora: {rank: 4, targets: q_proj}, ")
     )
     assert parse_config(kind_of(some).config(some)).lora == Lora(rank=4, targets=("q_proj",))
+
+
+@pytest.mark.parametrize(
+    ("written", "feature", "found"),
+    [
+        ("dpo: {}", {"train.dpo"}, {"dpo": Dpo()}),
+        ("dpo: {beta: 0.5}", {"train.dpo"}, {"dpo": Dpo(0.5)}),
+        ("lora: {}, quantize: nf4", {"train.lora", "train.quantize"}, {"lora": Lora(), "quantize": "nf4"}),
+    ],
+)
+def test_later_methods_need_an_agent_that_knows_them(written: str, feature: set[str], found: dict[str, object]) -> None:
+    plain = parse(FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, "))
+    used = parse(FULL.replace("train: {", f"train: {{model: org/name, sequence_length: 512, {written}, "))
+    off = parse(FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, dpo: null, quantize: null, "))
+    assert spec_hash(off) == spec_hash(plain) != spec_hash(used)
+    assert kind_of(used).runtime_features(used) == feature <= set(RUNTIME_FEATURES)
+    config = parse_config(kind_of(used).config(used))
+    assert {name: getattr(config, name) for name in found} == found
+
+
+def test_pair_of_answers_counts_the_tokens_of_both() -> None:
+    text = FULL.replace("train: {", "train: {model: org/name, sequence_length: 512, ")
+    one, two = parse(text), parse(text.replace("train: {", "train: {dpo: {}, "))
+    (steps_one, tokens_one), (steps_two, tokens_two) = (
+        (TrainSpec().steps(each), training_tokens(each)) for each in (one, two)
+    )
+    assert steps_one and tokens_one and steps_two and tokens_two
+    assert tokens_two / steps_two == 2 * tokens_one / steps_one
+    assert parse_config(kind_of(two).config(two)).steps_total == steps_two
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("dpo: {beta: 0}", "a number above 0 and at most 100"),
+        ("dpo: {}, train_on_inputs: true", "dpo compares answers alone"),
+        ("quantize: nf4", "without lora none is frozen"),
+        ("lora: {}, quantize: nf4, compile: true", "stands beside compile: true"),
+        ("lora: {}, quantize: int8", "nf4, with lora alone, or null"),
+    ],
+)
+def test_methods_that_cannot_be_are_refused_by_both(written: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse(FULL.replace("train: {", f"train: {{model: org/name, sequence_length: 512, {written}, "))
+    with pytest.raises(BadConfig):
+        parse_config({"model": "org/name", "steps": 1, **yaml.safe_load(f"{{{written}}}")})
 
 
 def test_unknown_strategy_is_refused_with_the_known_ones() -> None:
@@ -285,7 +388,8 @@ def test_units() -> None:
 
 def test_reference_names_every_field_of_every_section() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
-    models = (JobFields, Resources, Work, Budget, Checkpoint, Retry, TrainSection, LoraSection)
+    top = (JobFields, Resources, Work, Budget, Checkpoint, Retry)
+    models = (*top, TrainSection, LoraSection, DpoSection, EarlyStopSection, ProfileSection)
     names = {info.alias or name for model in models for name, info in model.model_fields.items()}
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 
@@ -293,7 +397,7 @@ def test_reference_names_every_field_of_every_section() -> None:
 def test_job_files_in_the_reference_are_good() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
-    assert [parse(block).name for block in blocks] == ["tiny-llama", "hf-trainer", "own-script", "my-llm"]
+    assert [parse(block).name for block in blocks] == ["tiny-llama", "hf-trainer", "own-script", "my-llm", "compare"]
 
 
 def test_outputs_are_for_own_commands_and_for_agents_that_know_them() -> None:
@@ -386,6 +490,8 @@ def test_setup_and_requirements_are_for_own_commands_and_agents_that_know_them()
     assert canonical(given)["requirements"] == "r/all.txt"
     assert from_wire(canonical(given)) == given
     assert kind_of(given).runtime_features(given) == {"setup", "requirements"} <= set(RUNTIME_FEATURES)
+    locked = parse(head + "requirements: uv.lock\nfiles: [uv.lock, pyproject.toml]\nnetwork: public\n")
+    assert kind_of(locked).runtime_features(locked) == {"requirements", "requirements_lock"} <= set(RUNTIME_FEATURES)
     for line in ("setup: x", "requirements: r.txt"):
         with pytest.raises(ValueError, match="is given without a command: the built-in runtime brings"):
             parse(FULL + f"\n{line}\n")
@@ -396,7 +502,9 @@ def test_setup_and_requirements_are_for_own_commands_and_agents_that_know_them()
     [
         ("requirements: r.txt\nnetwork: public", "r.txt is not among files"),
         ("requirements: r.txt\nfiles: r.txt", "network is none"),
-        ("requirements: uv.lock\nfiles: .", "ends with .txt"),
+        ("requirements: poetry.lock\nfiles: .", "or is called uv.lock"),
+        ("requirements: uv.lock\nfiles: .", "read by uv, which not every node has, and network is none"),
+        ("requirements: a/uv.lock\nfiles: [a/uv.lock]\nnetwork: public", "a/uv.lock is sent without its project"),
         ("requirements: ../r.txt\nfiles: .", "is not a path of plain names"),
         ("setup: ['']", "is empty"),
         ("setup: []", "setup"),

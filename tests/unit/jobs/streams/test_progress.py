@@ -24,6 +24,13 @@ def test_the_newest_step_shows():
     assert (found["step"], found["loss"], found["steps_total"], found["attempt"]) == (2, 2.0, 100, 1)
 
 
+def test_an_early_end_leaves_nothing_to_do():
+    found = advance_progress({}, 1, [STARTED, step(40), {"event": "stopped_early", "step": 40, "steps_total": 100}])
+    assert (found["step"], found["steps_total"]) == (40, 40)
+    again = advance_progress(found, 2, [STARTED, {"event": "resumed", "step": 30}])
+    assert again["steps_total"] == 100
+
+
 def test_an_older_step_does_not_move_it_back():
     found = advance_progress({}, 1, [step(5, 1.0)])
     assert advance_progress(found, 1, [step(4, 9.0)]) == found

@@ -13,7 +13,7 @@ from benchmarks.setups.training_steps import SHAPES, SIZES
 from runtimes.plan import memory as planned
 from runtimes.plan.advice import advise, floor_bytes
 from runtimes.plan.families import read_shape
-from runtimes.plan.memory import Memory, Place, reckon_memory
+from runtimes.plan.memory import Memory, Place, host_bytes, reckon_memory
 from runtimes.plan.shapes import ModelMistake
 from runtimes.train.config import TrainConfig, parse_config
 
@@ -71,6 +71,19 @@ def test_weights_moments_and_gradients_take_sixteen_bytes_a_parameter() -> None:
     assert (memory.weights, memory.moments, memory.gradients) == (4 * parameters, 8 * parameters, 4 * parameters)
 
 
+def test_each_copy_of_the_trained_weights_takes_four_bytes_a_parameter() -> None:
+    parameters, place = read_shape(SHAPES["1b"]).parameters, Place(8, nodes=2, memory_bytes=H200.memory_bytes)
+    best = {"export_best": True}
+    settings: list[dict[str, Any]] = [{}, {"ema": 0.9}, {"early_stop": {}}, {"early_stop": best}]
+    assert [reckon(**each).copies for each in settings] == [0, 4 * parameters, 0, 4 * parameters]
+    both: dict[str, Any] = {"ema": 0.9, "early_stop": best}
+    assert reckon(**both).peak == reckon().peak + 8 * parameters
+    shared = [reckon(place, strategy=name, **both).copies for name in ("fsdp2", "hsdp", "ddp")]
+    assert shared == [8 * parameters // n for n in (8, 4, 1)]
+    adapters = reckon(lora={}, **both)
+    assert adapters.copies == adapters.moments, "of what is trained alone"
+
+
 def test_what_is_sharded_is_divided_by_its_ranks() -> None:
     alone, shared = reckon(), reckon(Place(8, nodes=2, memory_bytes=H200.memory_bytes))
     by_node = reckon(Place(8, nodes=2, memory_bytes=H200.memory_bytes), strategy="hsdp")
@@ -86,6 +99,19 @@ def test_adapters_have_moments_and_the_frozen_base_has_none() -> None:
     assert memory.moments == 8 * trained
     with pytest.raises(ModelMistake, match="it has q_proj, k_proj"):
         reckon(lora={"targets": "c_attn"})
+
+
+def test_base_in_four_bits_takes_a_quarter_of_its_linear_weights() -> None:
+    shape = read_shape(SHAPES["1b"])
+    whole, packed = reckon(lora={"rank": 8}), reckon(lora={"rank": 8}, quantize="nf4")
+    linear = shape.layers * sum(each.inputs * each.outputs for each in shape.linears)
+    assert whole.weights - packed.weights == pytest.approx(linear * (2 - 4.127 / 8), rel=1e-4)
+    assert packed.moments == whole.moments
+
+
+def test_pairs_take_the_memory_of_twice_as_many_sequences() -> None:
+    one, two = reckon(dpo={}), reckon(micro_batch_size=2 * SIZES["1b"][1], global_batch_size=2 * SIZES["1b"][0])
+    assert one.activations == two.activations
 
 
 def test_a_small_device_keeps_no_whole_gradients_between_passes() -> None:
@@ -109,10 +135,37 @@ def test_what_does_not_fit_is_told_the_nearest_that_does() -> None:
 def test_a_model_too_large_for_any_setting_is_told_how_many_devices_share_it() -> None:
     shape = read_shape(SHAPES["8b"])
     advice = advise(shape, config_of("8b", global_batch_size=64, micro_batch_size=1), Place(memory_bytes=80 * GIB))
-    assert advice.is_certain and advice.nearest == () and advice.ranks == 4
+    assert advice.is_certain and advice.ranks == 4
+    assert {fit.settings[0] for fit in advice.nearest} == {("offload", "all")}, "no other setting helps"
     assert advise(
         shape, config_of("8b", global_batch_size=64, micro_batch_size=1), Place(4, memory_bytes=80 * GIB)
     ).fits
+
+
+def test_what_is_offloaded_takes_the_nodes_memory_and_not_the_devices() -> None:
+    shape, place = read_shape(SHAPES["8b"]), Place(4, nodes=2, memory_bytes=80 * GIB)
+    memory = reckon(place, "8b", offload="all")
+    assert (memory.weights, memory.moments, memory.gradients) == (0, 0, 0)
+    assert memory.gathered == reckon(place, "8b").gathered
+    assert host_bytes(shape, config_of("8b", offload="all"), place) == pytest.approx(
+        16 * shape.parameters / 2, rel=1e-6
+    )
+    by_node = config_of("8b", offload="all", strategy="hsdp")
+    assert host_bytes(shape, by_node, place) == pytest.approx(16 * shape.parameters, rel=1e-6)
+    assert host_bytes(shape, config_of("8b"), place) == 0
+
+
+def test_offloading_saves_nothing_on_processors_and_is_not_advised_there() -> None:
+    place = Place(memory_bytes=32 * GIB, is_gpu=False)
+    assert reckon(place, offload="all").peak == reckon(place).peak
+    nearest = advise(read_shape(SHAPES["8b"]), config_of("8b"), place).nearest
+    assert all("offload" not in dict(fit.settings) for fit in nearest)
+
+
+def test_replicas_are_told_to_shard_before_they_offload() -> None:
+    shape, config = read_shape(SHAPES["8b"]), config_of("8b", strategy="ddp", global_batch_size=64, micro_batch_size=1)
+    (first, *_) = advise(shape, config, Place(2, memory_bytes=48 * GIB)).nearest
+    assert dict(first.settings)["strategy"] == "fsdp2" and dict(first.settings)["offload"] == "all"
 
 
 def test_the_floor_lies_below_every_kind_of_device() -> None:

@@ -122,6 +122,34 @@ def test_loss_in_parts_is_that_of_all_logits(name: str, checkpointing: str, monk
         assert ours(input_ids=sequences).logits.shape == (2, 18, VOCABULARY), "without targets it answers as before"
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_of_sequences_in_parts_is_that_of_all_logits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_module, "LOGITS_BYTES_MAX", 4 * VOCABULARY * PART_OF_TOKENS)
+    torch.manual_seed(4)
+    sequences, weights = torch.randint(2, VOCABULARY, (2, 18)), torch.ones(2, 17)
+    weights[0, :5] = 0.0
+    batch = MicroBatch(sequences, weights)
+    plain, ours = build(name), build(name)
+    logits = plain(input_ids=sequences[:, :-1], use_cache=False).logits
+    losses = functional.cross_entropy(logits.transpose(1, 2), sequences[:, 1:], reduction="none")
+    wanted = prefer_the_first((losses * weights).sum(1))
+    (wanted * 0.3).backward()
+
+    install_loss(ours, compiles=False)
+    found = summed_loss(ours, batch, prefer_the_first)
+    (found * 0.3).backward()
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(gradients(ours), gradients(plain))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            summed_loss(ours.eval(), batch, lambda sums: sums), (losses * weights).sum(1).detach()
+        )
+
+
+def prefer_the_first(losses: torch.Tensor) -> torch.Tensor:
+    return -functional.logsigmoid(0.1 * (losses[1] - losses[0]))
+
+
 def test_logits_of_all_tokens_are_never_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss_module, "LOGITS_BYTES_MAX", 4 * VOCABULARY * PART_OF_TOKENS)
     model = build("llama")

@@ -1,0 +1,25 @@
+"""`kind: eval`: the built-in evaluation runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from jobs.kinds.base import Kind
+from jobs.spec import Spec
+from jobs.spec.kinds.eval import EvalSpec
+from provider_agent.protocol import Program
+
+ANSWERS_FILE: Final = "answers.jsonl"  # runtimes/evaluate/answers.py; a test compares the two
+ANSWERS_BYTES_MAX: Final = 16 * 1024**3
+
+
+class Eval(Kind):
+    """An evaluation, which goes on from the answers that its newest checkpoint has when an attempt is lost."""
+
+    spec_kind = EvalSpec()
+    checkpoint_files: ClassVar[Mapping[str, int] | None] = {ANSWERS_FILE: ANSWERS_BYTES_MAX}
+
+    def program(self, spec: Spec) -> Program:
+        """The evaluation runtime."""
+        return super().program(spec).model_copy(update={"runtime": "eval"})

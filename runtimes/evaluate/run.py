@@ -1,0 +1,143 @@
+"""An evaluation from its start to its end.
+
+    1. read the task files, and collect what the harness asks: nothing is computed yet
+    2. for each model: load it, compute what has no answer, score
+    3. compare each model with the first, and write results.json, samples.jsonl, report.html and run.json
+
+The first three are the same bit by bit whatever the batch size, the number of devices and the interruptions; what
+differs from run to run (times, versions, how much was computed and how much reused) is in run.json.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from importlib.metadata import version
+from typing import Any
+
+from runtimes.contract import EventKind, EventWriter
+from runtimes.evaluate import embed, harness
+from runtimes.evaluate.answers import ANSWERS_FILE, Answers
+from runtimes.evaluate.compare import compare, read_samples
+from runtimes.evaluate.compute import Progress, compute_missing
+from runtimes.evaluate.config import Config
+from runtimes.evaluate.model import Model, choose_same_kernels
+from runtimes.evaluate.report import REPORT_FILE, make_report
+from runtimes.evaluate.request import EMBED, Answer, Request
+from runtimes.evaluate.results import ModelResult, read_metrics, write_results
+from runtimes.evaluate.tasks import TaskFile, find_tasks
+from runtimes.train.container import Container
+
+METRIC_CHARACTERS_MAX = 40  # contract.METRIC_NAME
+RUN_FILE = "run.json"
+
+
+def evaluate(config: Config, container: Container, events: EventWriter, stop: threading.Event, *, devices: int) -> None:
+    """Evaluate as the configuration says; raises a TrainError that names what went wrong."""
+    choose_same_kernels()
+    harness.prepare()
+    began = time.monotonic()
+    tasks = find_tasks(config.tasks, container.input_dir)
+    requests, asked = harness.collect(tasks, config)
+    is_mapped = config.map and len(config.models) > 1
+    places = [Request(EMBED, (sample.text,)) for sample in read_samples(asked)] if is_mapped else []
+    of_first = [*requests, *dict.fromkeys(places)]  # the map is the first model's
+    container.work_dir.mkdir(parents=True, exist_ok=True)
+    answers = Answers(container.work_dir / ANSWERS_FILE, resume_from=container.resume_from)
+    resumed = len(answers)
+    progress = Progress(container, events, stop, devices, saved=answers.resumed)
+    models: list[ModelResult] = []
+    found: dict[str, Any] = {}
+    embeddings: list[list[float]] = []
+    for number, name in enumerate(config.models):
+        model = Model(name, container.input_dir, dtype=config.dtype, device_kind=container.device_kind, devices=devices)
+        if number == 0:
+            total = len(of_first) + len(requests) * (len(config.models) - 1)
+            _report_start(events, model, config, container, devices=devices, total=total, resumed=resumed)
+        wanted = of_first if number == 0 else requests
+        compute_missing(wanted, model, answers, progress, batch_size=config.batch_size)
+        found, result = _score(model, tasks, config, requests, answers)
+        models.append(result)
+        _report_metrics(events, progress, result)
+        if number == 0:
+            embeddings = [answers[place.digest(model.digest)] for place in places]
+        del model  # its memory is the next one's
+    progress.save(answers)
+    answers.close()
+    known = found["higher_is_better"]
+    comparisons = {each.name: compare(models[0].samples, each.samples, known) for each in models[1:]}
+    folder = container.output_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    body = write_results(folder, config, tasks, models, comparisons)
+    (folder / REPORT_FILE).write_text(make_report(body, models, comparisons, embed.to_plane(embeddings)))
+    (folder / RUN_FILE).write_text(json.dumps(_run_facts(progress, resumed, began, devices), indent=2) + "\n")
+    events.write(EventKind.FINISHED, step=progress.computed + progress.reused, **_counts(progress))
+
+
+def _score(
+    model: Model, tasks: list[TaskFile], config: Config, requests: list[Request], answers: Answers
+) -> tuple[dict[str, Any], ModelResult]:
+    """The harness's results of a model all of whose requests are answered."""
+
+    def answer(request: Request) -> Answer:
+        return answers[request.digest(model.digest)]
+
+    found = harness.score(tasks, config, answer)
+    result = ModelResult(
+        name=model.name,
+        digest=model.digest,
+        parameters=model.parameters,
+        requests=len(requests),
+        metrics=read_metrics(found),
+        samples=read_samples(found),
+    )
+    return found, result
+
+
+def _report_start(
+    events: EventWriter,
+    model: Model,
+    config: Config,
+    container: Container,
+    *,
+    devices: int,
+    total: int,
+    resumed: int,
+) -> None:
+    events.write(
+        EventKind.STARTED,
+        model=model.name,
+        parameters=model.parameters,
+        world_size=devices,
+        steps_total=total,
+        device=container.device_kind or "cpu",
+        dtype=config.dtype,
+        requests=total,
+    )
+    if resumed:
+        events.write(EventKind.RESUMED, step=resumed, from_world_size=devices, seconds=0.0)
+
+
+def _report_metrics(events: EventWriter, progress: Progress, result: ModelResult) -> None:
+    """An `evaluated` event and lines in the log; names that are too long for an event are in the results alone."""
+    figures = {f"{task}/{name}": each.value for task, of in result.metrics.items() for name, each in of.items()}
+    short = {name: value for name, value in figures.items() if len(name) <= METRIC_CHARACTERS_MAX}
+    events.write(EventKind.EVALUATED, step=progress.computed + progress.reused, model=result.name, metrics=short)
+    for name, value in figures.items():
+        print(f"{result.name}: {name} {value:g}", flush=True)  # noqa: T201 - into the job's log
+
+
+def _counts(progress: Progress) -> dict[str, int]:
+    return {"computed": progress.computed, "reused": progress.reused}
+
+
+def _run_facts(progress: Progress, resumed: int, began: float, devices: int) -> dict[str, Any]:
+    return {
+        **_counts(progress),
+        "kept_before": resumed,
+        "seconds": round(time.monotonic() - began, 3),
+        "devices": devices,
+        "device_kind": progress.container.device_kind or "cpu",
+        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers", "lm_eval", "datasets")},
+    }

@@ -1,0 +1,148 @@
+"""An evaluation goes all the way through the marketplace, only to nodes that have the harness."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs import lifecycle, sweeps
+from jobs.artifacts import inputs
+from jobs.artifacts.choice import get_store
+from jobs.artifacts.store import Store, key_for
+from jobs.errors import BadManifest
+from jobs.kinds.eval import ANSWERS_FILE, Eval
+from jobs.models import Artifact, ArtifactPart, Lease
+from jobs.placing import placement
+from jobs.quoting import quotes
+from jobs.spec import Spec, from_wire
+from marketplace.accounts.models import Organisation
+from marketplace.nodes.models import Node
+from marketplace.nodes.watching import liveness
+from provider_agent.facts import EVALUATION_FEATURE
+from provider_agent.protocol import ArtifactFile
+from runtimes.evaluate import answers
+from tests import stage
+from tests.integration.jobs.checkpointing import Files, save, sealed
+from tests.integration.jobs.kinds.conftest import eventually
+from tests.integration.runtimes.evaluate.worlds import EXAMPLES, make_model
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+STEP = 10
+NEEDS_HARNESS = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="needs the extra eval")
+
+
+def evaluation(**changes: Any) -> Spec:
+    """A job file of Alice's."""
+    section = {"models": ["base", "tuned"], "tasks": ["tasks"], "limit": 3}
+    return from_wire(
+        {
+            "kind": "eval",
+            "name": "look",
+            "resources": {"kind": "any", "isolation": "none"},
+            "budget": {"max_total": "1.00"},
+            "files": ["base", "tuned", "tasks"],
+            "eval": section | changes,
+        }
+    )
+
+
+@NEEDS_HARNESS
+@pytest.mark.slow
+def test_an_evaluation_is_placed_run_and_its_result_kept(alice: Organisation, bobs_node: Node, tmp_path: Path) -> None:
+    eventually(lambda: EVALUATION_FEATURE in Node.objects.get(pk=bobs_node.pk).facts["runtime_features"])
+    spec = evaluation()
+    given = send_input(alice, input_files(tmp_path))
+    view = quotes.make_quote(spec, alice)
+    assert view.quote_id is not None, view.plan
+    user = alice.members.first()
+    job = lifecycle.submit(organisation=alice, user=user, spec=spec, quote_id=view.quote_id, input_artifact=given)
+    assert placement.place_batch() == 1
+
+    def is_over() -> bool:
+        liveness.flush_beats()
+        sweeps.sweep_jobs()
+        job.refresh_from_db()
+        return job.state not in {"queued", "placed", "running"}
+
+    eventually(is_over)
+    assert (job.kind, job.state) == ("eval", "completed"), job.message
+    files = output_files(Artifact.objects.get(job=job, kind="output", state="complete"))
+    assert set(files) == {"results.json", "samples.jsonl", "report.html", "run.json"}
+    results, run = json.loads(files["results.json"]), json.loads(files["run.json"])
+    assert [model["name"] for model in results["models"]] == ["base", "tuned"]
+    assert results["settings"]["limit"] == 3
+    assert job.progress["step"] == run["computed"] > 0
+    saved = Artifact.objects.get(job=job, kind="checkpoint", state="complete")
+    assert saved.step == run["computed"], "every answer was kept, for whatever might have come between"
+    assert Lease.objects.get(attempt__job=job).charge_usd_micros > 0
+
+
+def test_a_node_without_the_harness_is_passed_over_and_the_reason_is_said(alice: Organisation) -> None:
+    stage.node("bobs-node")
+    view = quotes.make_quote(evaluation(), alice)
+    assert view.quote_id is None
+    assert "eval" in str(view.plan)
+    Node.objects.update(facts={"runtime_features": [EVALUATION_FEATURE]})
+    assert quotes.make_quote(evaluation(), alice).quote_id is not None
+
+
+@pytest.mark.urls("tests.agent_urls")
+def test_a_checkpoint_of_answers_counts_and_one_of_anything_else_does_not(
+    alice: Organisation, bob: Node, local_store: Store
+) -> None:
+    assert Eval.checkpoint_files is not None and answers.ANSWERS_FILE == ANSWERS_FILE
+    Node.objects.update(facts=bob.facts | {"runtime_features": [EVALUATION_FEATURE]})
+    job = stage.submit(alice, evaluation())
+    (placed,) = stage.place(job)
+    stage.send_report(placed, "running")
+    stage.see_running(placed, seconds=60)
+    lease = Lease.objects.select_related("attempt__job", "node").get(pk=placed.pk)
+    line = json.dumps({"request": "0" * 64, "answer": [-1.5, True]}).encode() + b"\n"
+    genuine: Files = {ANSWERS_FILE: line}
+    lies = [genuine | {"more.bin": b"x"}, {"trainer.json": b"{}"}, {}]
+    for number, lie in enumerate(lies):
+        with pytest.raises(BadManifest, match="no checkpoint of the job"):
+            save(lease, STEP + number, sealed(lease, STEP + number, lie))
+    with pytest.raises(BadManifest, match="says step"):
+        save(lease, STEP + 10, sealed(lease, STEP, genuine))
+    assert save(lease, STEP + 20, sealed(lease, STEP + 20, genuine)).state == "complete"
+
+
+def input_files(tmp_path: Path) -> dict[str, bytes]:
+    """Two models and the tasks of the examples, as they lie below input/."""
+    make_model(tmp_path / "base", seed=1)
+    make_model(tmp_path / "tuned", seed=2)
+    found = {f"tasks/{path.name}": path.read_bytes() for path in EXAMPLES.iterdir()}
+    for name in ("base", "tuned"):
+        found |= {f"{name}/{path.name}": path.read_bytes() for path in (tmp_path / name).iterdir()}
+    return found
+
+
+def send_input(alice: Organisation, files: dict[str, bytes]) -> Artifact:
+    """As the client does."""
+    entries = [
+        ArtifactFile(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+        for path, data in sorted(files.items())
+    ]
+    artifact = inputs.announce_input(alice, entries)
+    etags = {}
+    for upload in inputs.begin_input(alice, artifact.id):
+        (part,) = upload.parts
+        etags[upload.path] = [httpx.put(part.url, content=files[upload.path]).headers["ETag"].strip('"')]
+    return inputs.complete_input(alice, artifact.id, etags)
+
+
+def output_files(artifact: Artifact) -> dict[str, bytes]:
+    """Every file of an artifact of one node."""
+    part = ArtifactPart.objects.get(artifact=artifact)
+    return {
+        file["path"]: get_store().read(key_for(artifact.pk, 0, index), file["size"])
+        for index, file in enumerate(part.files)
+    }
