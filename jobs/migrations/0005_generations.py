@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('accounts', '0002_rules'),
         ('billing', '0002_rules'),
-        ('jobs', '0003_curves'),
+        ('jobs', '0004_kind_eval'),
         ('nodes', '0002_rules'),
     ]
 
