@@ -67,7 +67,7 @@ def test_container_goes_on_with_another_in_a_lost_ones_place(make_gang: Make, ki
         gang.members[rank].server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
     for rank, lease in ((0, stays), (1, other)):
         eventually(partial(has_ended, lease), "the end", TRAIN_SECONDS_MAX)
-        eventually(lambda rank=rank: gang.left(rank) == [], "nothing to be left")
+    eventually(lambda: [gang.left(rank) for rank in (0, 1)] == [[], []], "nothing to be left")
 
 
 def container_of(gang: Gang, lease: Lease) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import pytest
 from jobs import sweeps
 from jobs.bills.bill import make_bill
 from jobs.client.verify import lease as verify_lease
+from jobs.errors import LeaseOver
 from jobs.models import Artifact, ArtifactPart, Attempt, Lease, Stream
 from jobs.placing import placement, replacing
 from jobs.running import generations, reports, streams
@@ -235,7 +236,7 @@ def test_the_log_of_a_rank_goes_on_with_the_other_nodes(gang):
     assert page.text == "before\n"
     page = streams.read_stream(job, Stream.LOG, node_rank=1, offset=page.next_offset)
     assert (page.text, page.next_offset, page.is_complete) == ("after\n", 13, False)
-    with pytest.raises(streams.LeaseOver):
+    with pytest.raises(LeaseOver):
         streams.append(Lease.objects.get(pk=lost.pk), Stream.LOG, fence=lost.fence, offset=7, data=b"late")
 
 
