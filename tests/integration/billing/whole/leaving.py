@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from eth_account import Account as EthereumAccount
 from eth_account.messages import encode_defunct
@@ -27,12 +27,25 @@ from billing.payouts.preferences import DesiredSettings
 from billing.reconciliation.reconciling import reconcile
 from marketplace.accounts import erasure
 from marketplace.foundation import clock
+from tests.fakes.stripe import FakeStripe
 from tests.integration.billing.whole.buying import Buying
 from tests.integration.billing.whole.escrowing import Escrowing
 from tests.integration.billing.whole.giving import Giving
 from tests.integration.billing.whole.machine import customers, providers, taken, which
 from tests.integration.billing.whole.paying import Paying, receive
 from tests.integration.billing.whole.world import CUSTOMERS, PROVIDERS
+
+BANK_SECONDS_MAX: Final = 5 * 86_400  # in which a bank sends a payout back
+
+
+def at_banks(stripe: FakeStripe, statuses: Collection[str]) -> list[dict[str, Any]]:
+    """Of the payouts from providers' accounts to their banks those that are ours, in one of these states at Stripe."""
+    return [
+        one
+        for account in stripe.store.accounts()
+        for one in stripe.store.all("payout", account)
+        if one["status"] in statuses and one["metadata"].get("payout_id")
+    ]
 
 
 class Whole(Buying, Giving, Paying, Escrowing):
@@ -165,13 +178,13 @@ class Whole(Buying, Giving, Paying, Escrowing):
 
     @rule(number=which)
     def bank_sends_back(self, number: int) -> None:
-        """From the provider's bank to its account at Stripe; from there it is ours again when we look."""
-        rows = [
-            one
-            for account in self.world.stripe.store.accounts()
-            for one in self.world.stripe.store.all("payout", account)
-            if one["status"] in {"pending", "in_transit", "paid"} and one["metadata"].get("payout_id")
-        ]
+        """From the provider's bank to its account at Stripe; from there it is ours again when we look.
+
+        A bank does so within days. We look for longer, and after that only a webhook would tell us.
+        """
+        stripe = self.world.stripe
+        since = stripe.clock.now() - BANK_SECONDS_MAX
+        rows = [one for one in at_banks(stripe, {"pending", "in_transit", "paid"}) if one["created"] >= since]
         payout = self.pick(rows, number)
         if payout is not None:
             self.world.stripe.fail_payout(payout["id"])

@@ -13,7 +13,7 @@ from typing import Any, Final
 from unittest import mock
 from uuid import UUID, uuid4
 
-from django.db import transaction
+from django.db import connection, transaction
 from eth_account import Account as EthereumAccount
 from web3 import Web3
 
@@ -64,6 +64,8 @@ class World:
         """A new sequence: nothing that was done since is there."""
         self._frame = transaction.atomic()
         self._frame.__enter__()
+        self._servers = _transactions_of_servers(len(connection.atomic_blocks))
+        self._servers.__enter__()
         self.time.reset()
         self.chain.rewind(self.base)
         self.stripe = FakeStripe()
@@ -77,6 +79,7 @@ class World:
         self.settings.SOUK_STRIPE_WEBHOOK_SECRETS = [self.stripe.webhook_secret]
 
     def end(self) -> None:
+        self._servers.__exit__(None, None, None)
         transaction.set_rollback(True)
         self._frame.__exit__(None, None, None)
 
@@ -103,6 +106,26 @@ class World:
         """So many blocks that what is mined is final."""
         for _ in range(CONFIRMATIONS):
             self.chain.mine_empty()
+
+
+@contextmanager
+def _transactions_of_servers(depth: int) -> Iterator[None]:
+    """What is a transaction of its own in a server is a savepoint here, even if it asks for none as bulk_create does.
+
+    Else whoever dies in it leaves the whole sequence to be rolled back. `depth`: of atomic blocks around a sequence.
+    """
+    real = transaction.Atomic.__enter__
+
+    def enter(block: transaction.Atomic) -> None:
+        wanted = block.savepoint
+        block.savepoint = wanted or len(connection.atomic_blocks) == depth
+        try:
+            real(block)
+        finally:
+            block.savepoint = wanted  # of a decorator there is one object for all calls
+
+    with mock.patch.object(transaction.Atomic, "__enter__", enter):
+        yield
 
 
 @contextmanager
