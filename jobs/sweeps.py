@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from billing.states.chain import EscrowHoldState
 from jobs import lifecycle
@@ -29,9 +29,9 @@ from jobs.escrow import delegations, holding
 from jobs.kinds.base import STOP_GRACE_SECONDS
 from jobs.kinds.believing import is_spent
 from jobs.kinds.registry import kind_of
-from jobs.models import Attempt, Job, Lease, PriceHalt
+from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.placing import reasons, requotes
-from jobs.running import reports
+from jobs.running import generations, reports
 from jobs.running.preparing import PREPARE_SECONDS_MAX, is_still
 from jobs.states import JOB_WAITING, LEASE_LIVE, JobState, LeaseState
 from marketplace.foundation import clock
@@ -117,6 +117,7 @@ def sweep_jobs() -> int:
     count = 0
     parts = (
         _conclude_drained,
+        _pay_again,
         _stop_spent,
         _stop_late,
         _stop_quarantined,
@@ -140,6 +141,22 @@ def _conclude_drained() -> int:
             job = lifecycle.lock(job_id)
             attempt = Attempt.objects.live().filter(pk=attempt_id).first()
             count += bool(attempt and reports.conclude(job, attempt))
+    return count
+
+
+def _pay_again() -> int:
+    """Gangs of which a node was replaced, and of which all have saved a checkpoint since: all of them work."""
+    later = Attempt.objects.live().filter(generation__gt=0)
+    saved = Artifact.objects.complete().filter(
+        attempt=OuterRef("pk"), kind="checkpoint", generation=OuterRef("generation")
+    )
+    count = 0
+    for attempt_id, job_id in list(later.filter(Exists(saved)).values_list("pk", "job_id")[:SWEEP_ROWS_MAX]):
+        with log_failures("A gang could not be paid again.", job_id=str(job_id)), transaction.atomic():
+            lifecycle.lock(job_id)
+            attempt = Attempt.objects.live().filter(pk=attempt_id).first()
+            if attempt is not None and attempt.broken_at is None:
+                count += generations.close_unpaid(attempt, has_begun=True)
     return count
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -215,17 +215,11 @@ class Journal:
             for row in rows
         ]
 
-    def forget_checkpoints(self, lease_id: UUID, *, after: int) -> list[str]:
-        """Drop the checkpoints of later steps; their folders. A step that was shipped may come again, as another."""
-        rows = self._db.execute(
-            "SELECT folder FROM artifact WHERE lease_id = ? AND kind = 'checkpoint' AND step > ?",
-            (str(lease_id), after),
-        )
-        folders = [str(row["folder"]) for row in rows]
-        self._write(
-            "DELETE FROM artifact WHERE lease_id = ? AND kind = 'checkpoint' AND step > ?", (str(lease_id), after)
-        )
-        return folders
+    def forget_artifacts(self, lease_id: UUID, folders: Iterable[str]) -> None:
+        """Drop these artifacts of a lease."""
+        with self.transaction():
+            for folder in folders:
+                self._write("DELETE FROM artifact WHERE lease_id = ? AND folder = ?", (str(lease_id), folder))
 
     # --- facts
 

@@ -98,7 +98,8 @@ class Env(StrEnum):
     # "0": the interval stays as it is; else a runtime may reckon its own, by Young and Daly
     MEAN_SECONDS_TO_FAILURE = "SOUK_MEAN_SECONDS_TO_FAILURE"
     CHECKPOINT_KEEP = "SOUK_CHECKPOINT_KEEP"
-    GENERATIONS = "SOUK_GENERATIONS"  # "1": GANG_FILE may announce others of the gang; see runtimes/generations.py
+    # The number of the gang's generation, whose successors GANG_FILE may announce; empty: none are (generations.py)
+    GENERATION = "SOUK_GENERATION"
 
 
 class ExitCode(IntEnum):
@@ -111,6 +112,7 @@ class ExitCode(IntEnum):
     STOPPED = 75  # SIGTERM was honoured: a checkpoint was saved before leaving
     BAD_CHECKPOINT = 76  # SOUK_RESUME_FROM cannot be resumed from: whoever saved it answers for it, not the job
     OUT_OF_MEMORY = 77
+    LOST_PEER = 79  # a connection to another rank broke, or nothing came over it: that one's doing, or the network's
 
 
 class EventKind(StrEnum):

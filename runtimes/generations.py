@@ -1,7 +1,8 @@
 """Generations of a gang: when a node is lost, the others keep their containers and go on with whoever takes its place.
 
-The agent writes `gang.json` into the work folder: the number of the new generation, where its ranks meet, and the
-checkpoint to go on from. This process outlives the ranks: it ends those of the generation before and starts the new.
+The agent writes `gang.json` into the work folder, first that another generation is coming, then its number, where its
+ranks meet, and the checkpoint to go on from. This process outlives the ranks: it ends those of the generation before
+and starts the new. What it has joined stands in `.gang-joined`, by which the agent sees that it follows at all.
 
 A rank that lost its peer ends by an error or an abort, or hangs. So after such an end the next generation is waited
 for, and while ranks run it is looked for too. Standard library only.
@@ -23,12 +24,14 @@ from pathlib import Path
 
 from runtimes.contract import GANG_FILE, GANG_FILE_BYTES_MAX, JOINED_FILE, Env, ExitCode, checkpoint_step
 
-# From the loss of a peer until the marketplace has missed its node and found another one.
+# From the loss of a peer until the marketplace has missed its node, found another one, and said that it is coming.
 WAIT_SECONDS_MAX = 75.0
+COMING_SECONDS_MAX = 3600.0  # from then on: the agent fetches a checkpoint, which may be large
+ORPHANS_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.2
 SIGNAL_CODE_BASE = 128
 # How ranks end that lost a peer: by gloo's error, by NCCL's abort; or all have left because one was asked to.
-LOST_PEER_CODES = frozenset({int(ExitCode.INTERNAL), SIGNAL_CODE_BASE + signal.SIGABRT, int(ExitCode.STOPPED)})
+LOST_PEER_CODES = frozenset({int(ExitCode.LOST_PEER), SIGNAL_CODE_BASE + signal.SIGABRT, int(ExitCode.STOPPED)})
 # What a generation changes of the environment; nothing else is the file's to set.
 CHANGING = (Env.MASTER_ADDR, Env.MASTER_PORT, Env.RESUME_FROM)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # Linux, prctl(2)
@@ -36,59 +39,92 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # Linux, prctl(2)
 
 @dataclass(frozen=True)
 class Generation:
-    """One generation: its number, from 1, what it changes of the environment, and the step that it goes on from."""
+    """One generation: its number, what it changes of the environment, and the step that it goes on from."""
 
     number: int
     environment: Mapping[str, str]
     resumed_step: int  # 0: it begins anew
 
 
-def run_generations(arguments: Sequence[str], env: Mapping[str, str]) -> int:
-    """Run this interpreter with the arguments, once for each generation; returns the last one's exit code.
+class GangFile:
+    """What the agent has announced of generations after `number`."""
 
-    SIGTERM is handed on; afterwards no other generation is waited for.
-    """
-    current = Generation(0, {}, 0)
-    stops: list[int] = []
-    work, checkpoints = Path(env[Env.WORK_DIR]), Path(env[Env.CHECKPOINT_DIR])
-    adopt_orphans()
-    while True:
-        given = {**env, **current.environment, Env.GENERATIONS: "0"}
+    def __init__(self, work: Path, number: int) -> None:
+        body = _read(work / GANG_FILE)
+        self.newer = _generation(body, number)
+        coming = body.get("coming")
+        self.is_coming = self.newer is None and isinstance(coming, int) and coming > number
+
+
+class Launcher:
+    """Runs an interpreter with `arguments`, once for each generation."""
+
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        self._arguments, self._env = arguments, env
+        self._work, self._checkpoints = Path(env[Env.WORK_DIR]), Path(env[Env.CHECKPOINT_DIR])
+        self._current = Generation(int(env[Env.GENERATION]), {}, 0)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stop: int | None = None  # the signal by which the program was asked to end
+
+    def run(self) -> int:
+        """The last generation's exit code. SIGTERM is handed on; no other generation is waited for afterwards."""
+        adopt_orphans()
+        signal.signal(signal.SIGTERM, self._hand_on)
+        (self._work / JOINED_FILE).write_text(str(self._current.number))
+        while True:
+            code, newer = self._run_ranks()
+            if newer is None and code in LOST_PEER_CODES:
+                newer = self._wait()
+            if newer is None or self._stop is not None:
+                return code
+            self._join(newer)
+
+    def _run_ranks(self) -> tuple[int, Generation | None]:
+        """One generation's exit code, and the newer one that is to follow, if it was announced meanwhile."""
+        given = {**self._env, **self._current.environment, Env.GENERATION: ""}
         # This process has one thread, so its child may run Python before the program is there.
-        running = subprocess.Popen([sys.executable, *arguments], env=given, preexec_fn=die_with_parent)  # noqa: S603, PLW1509
-
-        def hand_on(number: int, _frame: object, running: subprocess.Popen[bytes] = running) -> None:
-            stops.append(number)
-            running.send_signal(number)
-
-        signal.signal(signal.SIGTERM, hand_on)
-        newer = _wait_for_end(running, work, current)
+        child = subprocess.Popen([sys.executable, *self._arguments], env=given, preexec_fn=die_with_parent)  # noqa: S603, PLW1509
+        self._child = child
+        if self._stop is not None:  # it came before there was a child
+            child.send_signal(self._stop)
+        newer = None
+        while child.poll() is None and newer is None:
+            time.sleep(POLL_SECONDS)
+            newer = self._announced().newer
+        if child.returncode is None:
+            child.kill()
+            child.wait()
         end_orphans()
-        code = running.returncode if running.returncode >= 0 else SIGNAL_CODE_BASE - running.returncode
-        if newer is None and code in LOST_PEER_CODES and not stops:
-            _say(f"A peer may be lost: waiting {WAIT_SECONDS_MAX:.0f} s for another one.")
-            until = time.monotonic() + WAIT_SECONDS_MAX
-            while newer is None and not stops and time.monotonic() < until:
-                time.sleep(POLL_SECONDS)
-                newer = read_generation(work, after=current)
-        if newer is None or stops:
-            return code
-        forget_beyond(checkpoints, newer.resumed_step)
-        (work / JOINED_FILE).write_text(str(newer.number))
-        _say(f"Generation {newer.number} of the gang begins at step {newer.resumed_step}.")
-        current = newer
+        code = child.returncode if child.returncode >= 0 else SIGNAL_CODE_BASE - child.returncode
+        # Once more: it may have been announced in the ranks' last moment.
+        return code, None if code == ExitCode.OK else newer or self._announced().newer
 
-
-def read_generation(work: Path, *, after: Generation) -> Generation | None:
-    """The generation in the work folder, where it is newer; None where there is none, or the file is damaged."""
-    try:
-        with (work / GANG_FILE).open("rb") as file:
-            body = json.loads(file.read(GANG_FILE_BYTES_MAX))
-        number, step = int(body["generation"]), int(body["resumed_step"])
-        found = Generation(number, {name: str(body["environment"][name]) for name in CHANGING}, step)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    def _wait(self) -> Generation | None:
+        """The next generation, for ranks that may have lost a peer; None where none comes, or the program is to end."""
+        _say(f"A peer may be lost: waiting {WAIT_SECONDS_MAX:.0f} s for another one.")
+        began = time.monotonic()
+        while self._stop is None:
+            found = self._announced()
+            if found.newer is not None:
+                return found.newer
+            if time.monotonic() - began > (COMING_SECONDS_MAX if found.is_coming else WAIT_SECONDS_MAX):
+                break
+            time.sleep(POLL_SECONDS)
         return None
-    return found if found.number > after.number else None
+
+    def _join(self, newer: Generation) -> None:
+        forget_beyond(self._checkpoints, newer.resumed_step)
+        self._current = newer
+        (self._work / JOINED_FILE).write_text(str(newer.number))
+        _say(f"Generation {newer.number} of the gang begins at step {newer.resumed_step}.")
+
+    def _announced(self) -> GangFile:
+        return GangFile(self._work, self._current.number)
+
+    def _hand_on(self, number: int, _frame: object) -> None:
+        self._stop = number
+        if self._child is not None:
+            self._child.send_signal(number)  # does nothing once it has ended
 
 
 def forget_beyond(checkpoints: Path, step: int) -> None:
@@ -105,15 +141,18 @@ def adopt_orphans() -> None:
 
 
 def end_orphans() -> None:
-    """Kill what a generation left, and wait for it: two would fight for devices and ports."""
-    while True:
-        for task in Path("/proc/self/task").iterdir():
-            for child in (task / "children").read_text().split():
-                os.kill(int(child), signal.SIGKILL)
+    """Kill what a generation left, and wait for it: two would fight for devices and ports. One that no signal reaches,
+    as in a driver that hangs, is not waited for for ever."""
+    until = time.monotonic() + ORPHANS_SECONDS_MAX
+    while time.monotonic() < until:
+        for child in _children():
+            os.kill(child, signal.SIGKILL)
         try:
-            os.waitpid(-1, 0)
+            ended, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
+        if not ended:
+            time.sleep(POLL_SECONDS / 10)
 
 
 def die_with_parent() -> None:
@@ -122,16 +161,40 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _wait_for_end(running: subprocess.Popen[bytes], work: Path, current: Generation) -> Generation | None:
-    """Wait for the ranks; where a newer generation is announced meanwhile, end them and return it."""
-    while running.poll() is None:
-        newer = read_generation(work, after=current)
-        if newer is not None:
-            running.kill()
-            running.wait()
-            return newer
-        time.sleep(POLL_SECONDS)
-    return None
+def _children() -> list[int]:
+    """Those of this process, which has one thread."""
+    own = str(os.getpid())
+    try:
+        return [int(child) for child in Path(f"/proc/{own}/task/{own}/children").read_text().split()]
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            if fields[1] == own:
+                found.append(int(folder.name))
+        return found
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            body = json.loads(file.read(GANG_FILE_BYTES_MAX))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _generation(body: Mapping[str, object], after: int) -> Generation | None:
+    """The generation that the file holds; None for an older one, and where it is not whole."""
+    number, step, environment = (body.get(name) for name in ("generation", "resumed_step", "environment"))
+    if not (isinstance(number, int) and isinstance(step, int) and isinstance(environment, dict)) or number <= after:
+        return None
+    if not all(isinstance(environment.get(name), str) for name in CHANGING):
+        return None
+    return Generation(number, {name: environment[name] for name in CHANGING}, step)
 
 
 def _say(line: str) -> None:

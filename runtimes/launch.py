@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Env, ExitCode
-from runtimes.generations import run_generations
+from runtimes.generations import Launcher
 from runtimes.rendezvous import RANK_ZERO_SECONDS_MAX, RendezvousError, wait_for_gang
 from runtimes.train.collective_trace import describe_traces, remove_traces
 
@@ -37,8 +37,8 @@ NAMED_CODES = (
 def main(argv: list[str] | None = None) -> int:
     """Start one rank a device, wait for all, and return the exit code that names the cause of their end."""
     arguments = sys.argv[1:] if argv is None else argv
-    if os.environ.get(Env.GENERATIONS) == "1":
-        return run_generations(["-m", "runtimes.launch", *arguments], os.environ)
+    if os.environ.get(Env.GENERATION):
+        return Launcher(["-m", "runtimes.launch", *arguments], os.environ).run()
     try:
         wait_for_gang(os.environ)  # SIGTERM ends the waiting
     except RendezvousError as error:
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         return code
     except (RuntimeError, OSError) as error:  # the store's node is gone before the ranks were started
         print(f"The gang did not meet: {error}", file=sys.stderr)  # noqa: T201 - into the job's log
-        return ExitCode.INTERNAL
+        return ExitCode.LOST_PEER
     return ExitCode.OK
 
 
@@ -96,7 +96,7 @@ def exit_code_of(codes: Iterable[int]) -> int:
         if code in found:
             return code
     signals = [128 - code for code in found if code < 0 and code != -signal.SIGTERM]
-    others = [code for code in found if code > 0]
+    others = sorted((code for code in found if code > 0), key=lambda code: code == ExitCode.LOST_PEER)
     return next(iter([*signals, *others]), int(ExitCode.INTERNAL))
 
 

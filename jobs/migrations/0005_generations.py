@@ -22,6 +22,11 @@ class Migration(migrations.Migration):
             name='one_lease_per_rank',
         ),
         migrations.AddField(
+            model_name='artifact',
+            name='generation',
+            field=models.PositiveSmallIntegerField(db_default=0, default=0),
+        ),
+        migrations.AddField(
             model_name='attempt',
             name='broken_at',
             field=models.DateTimeField(blank=True, null=True),
@@ -30,6 +35,11 @@ class Migration(migrations.Migration):
             model_name='attempt',
             name='generation',
             field=models.PositiveSmallIntegerField(db_default=0, default=0),
+        ),
+        migrations.AddField(
+            model_name='lease',
+            name='follows_generations',
+            field=models.BooleanField(db_default=False, default=False),
         ),
         migrations.AddField(
             model_name='lease',
@@ -43,7 +53,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='artifact',
-            constraint=models.UniqueConstraint(condition=models.Q(('attempt__isnull', False), models.Q(('state', 'abandoned'), _negated=True)), fields=('attempt', 'kind', 'step'), name='one_artifact_per_attempt_and_step', nulls_distinct=False),
+            constraint=models.UniqueConstraint(condition=models.Q(('attempt__isnull', False)), fields=('attempt', 'kind', 'step', 'generation'), name='one_artifact_per_attempt_and_step', nulls_distinct=False),
         ),
         migrations.AddConstraint(
             model_name='lease',

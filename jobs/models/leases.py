@@ -121,6 +121,7 @@ class Lease(models.Model):
     unpaid: models.JSONField[Any, Any] = models.JSONField(
         default=list, blank=True, db_default=models.Value([], models.JSONField())
     )
+    follows_generations = models.BooleanField(default=False, db_default=False)  # its program goes on in a later one
     replaced_at = models.DateTimeField(null=True, blank=True)  # when another lease took its place in the same attempt
     checkpoint_ms = models.PositiveBigIntegerField(null=True, blank=True)  # where the rule billed up to a checkpoint
     reserved_at = models.DateTimeField(auto_now_add=True)
@@ -177,8 +178,12 @@ class Lease(models.Model):
 
     def paid_of(self, ms: int) -> int:
         """Of the first `ms` milliseconds of its meter, how many are paid; see jobs/running/generations.py."""
-        spans: list[tuple[int, int | None]] = self.unpaid
-        return ms - sum(max(0, min(ms, ms if end is None else end) - start) for start, end in spans)
+        unpaid = counted = 0
+        for first, last in self.unpaid:  # in their order; where they overlap, each millisecond once
+            start, end = max(first, counted), ms if last is None else min(last, ms)
+            unpaid += max(0, end - start)
+            counted = max(counted, end)
+        return max(0, ms - unpaid)
 
     @property
     def end_reason(self) -> str:

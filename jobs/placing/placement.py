@@ -271,6 +271,7 @@ def _avoided(job: Job) -> frozenset[UUID]:
     at_fault |= Q(attempt__reason__in=[Reason.BAD_CHECKPOINT.value, Reason.IMAGE_UNAVAILABLE.value])
     failed = Lease.objects.filter(at_fault, attempt__job=job)
     failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
+    failed |= Lease.objects.filter(attempt__job=job, replaced_at__isnull=False)
     rows = list(failed.values_list("node_id", "node__provider_id", "reported_reason"))
     nodes = {node_id for node_id, _, _ in rows}
     without_image = {provider_id for _, provider_id, reason in rows if reason == Reason.IMAGE_UNAVAILABLE}

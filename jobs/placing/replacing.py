@@ -18,7 +18,7 @@ from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort
 from jobs.leases import leasing
 from jobs.leases.gangs import choose_port, gang_place
 from jobs.matching import fleet
-from jobs.matching.demand import MatchRequest
+from jobs.matching.demand import Demand, MatchRequest
 from jobs.matching.match import Placement, match
 from jobs.matching.snapshot import FleetSnapshot
 from jobs.models import Attempt, Lease
@@ -49,7 +49,7 @@ def _replace(attempt_id: UUID) -> bool:
     if not lost:
         return False
     request = request_of(attempt.job)
-    demand = replace(request.demand, nodes=len(lost), only_nodes=_near(attempt, snapshot))
+    demand = _demand(request.demand, lost, near=_near(attempt, snapshot))
     found = match([MatchRequest(request.key, demand)], snapshot).placements.get(request.key)
     if found is None:
         return False
@@ -60,6 +60,19 @@ def _replace(attempt_id: UUID) -> bool:
         log.info("A lost node was not replaced yet: %s", error, extra={"attempt_id": str(attempt_id)})
         fleet.forget_supply()
         return False
+
+
+def _demand(whole: Demand, lost: Sequence[Lease], *, near: frozenset[UUID]) -> Demand:
+    """Nodes in the place of the lost ones: equal devices, which do their share of what is left."""
+    kinds = {device.kind for lease in lost for device in lease.devices.all()}
+    return replace(
+        whole,
+        nodes=len(lost),
+        kind=kinds.pop() if len(kinds) == 1 else whole.kind,
+        work_flops=whole.work_flops and whole.work_flops * len(lost) / whole.nodes,
+        only_nodes=near,
+        runtime_features=whole.runtime_features | {generations.FEATURE},
+    )
 
 
 def _near(attempt: Attempt, snapshot: FleetSnapshot) -> frozenset[UUID]:

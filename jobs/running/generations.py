@@ -18,17 +18,22 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+from django.db.models import F
+
 from jobs.artifacts.prune import abandon
 from jobs.leases import leasing
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
+from jobs.running import causes
 from jobs.states import ArtifactState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
+from marketplace.nodes.models import Node
 from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, Fault, Reason
 
 REPLACE_SECONDS: Final = 30  # the launchers of the others wait for 75, part of which it takes to miss a node
 GENERATIONS_MAX: Final = 1000  # of one attempt
 FEATURE: Final = "generations"  # of an agent that knows them
+_UP: Final = frozenset({AttemptState.RUNNING, AttemptState.SUCCEEDED})
 REPLACEABLE: Final = frozenset(
     {
         Reason.NODE_SILENT,
@@ -70,8 +75,10 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     resume = Artifact.objects.resumable(job).first()
     for lease in lost:
         reason = Reason(lease.reported_reason)
+        lease.replaced_at = clock.now()
+        lease.save(update_fields=["replaced_at"])
         leasing.end_lease(lease, REASONS[reason].billable, reason=reason)
-        Lease.objects.filter(pk=lease.pk).update(replaced_at=clock.now())
+        Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
     attempt.generation += 1
     attempt.broken_at, attempt.resume_artifact, attempt.master_port = None, resume, master_port
     attempt.save(update_fields=["generation", "broken_at", "resume_artifact", "master_port"])
@@ -79,8 +86,9 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
         abandon(artifact, reason="another_generation")
     saved = dict(ArtifactPart.objects.filter(artifact=resume).values_list("lease_id", "billable_ms"))
     for lease in attempt.leases.live():
-        if not any(end is None for _, end in lease.unpaid):  # else the generation before never ran
-            lease.unpaid = [*lease.unpaid, [saved.get(lease.pk, 0), None]]
+        if not _is_unpaid(lease):  # else the generation before never ran
+            paid_until = lease.unpaid[-1][1] if lease.unpaid else 0
+            lease.unpaid = [*lease.unpaid, [max(saved.get(lease.pk, 0), paid_until), None]]
             lease.save(update_fields=["unpaid"])
     Event.objects.create(
         subject_kind="attempt",
@@ -96,15 +104,33 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     )
 
 
-def close_unpaid(attempt: Attempt) -> None:
-    """Pay the leases of a locked job's attempt again, where all of them run."""
-    leases = list(attempt.leases.live())
-    if any(lease.reported_state != AttemptState.RUNNING for lease in leases):
-        return
+def close_unpaid(attempt: Attempt, *, has_begun: bool = False) -> int:
+    """Pay the leases of a locked job's attempt again, where all of them run, or another sign says that the generation
+    has begun: the report that it resumed, or a checkpoint of all of them. One node's word alone keeps nobody unpaid.
+
+    Returns for how many that is.
+    """
+    leases, count = list(attempt.leases.live()), 0
+    if not has_begun and any(lease.reported_state not in _UP for lease in leases):
+        return 0
     for lease in leases:
-        if any(end is None for _, end in lease.unpaid):
-            lease.unpaid = [[start, lease.observed_ms if end is None else end] for start, end in lease.unpaid]
+        if _is_unpaid(lease):
+            start, _ = lease.unpaid[-1]
+            lease.unpaid = [*lease.unpaid[:-1], [start, max(start, lease.observed_ms)]]
             lease.save(update_fields=["unpaid"])
+            count += 1
+    return count
+
+
+def begun(lease: Lease) -> None:
+    """The program of a lease, whose job is locked, reports that it goes on from its checkpoint: all have met."""
+    attempt = Attempt.objects.get(pk=lease.attempt_id)
+    if attempt.generation and lease.replaced_at is None and attempt.broken_at is None:
+        close_unpaid(attempt, has_begun=True)
+
+
+def _is_unpaid(lease: Lease) -> bool:
+    return bool(lease.unpaid) and lease.unpaid[-1][1] is None
 
 
 def _may_replace(job: Job, attempt: Attempt) -> bool:
@@ -112,27 +138,29 @@ def _may_replace(job: Job, attempt: Attempt) -> bool:
         return False
     if attempt.state != AttemptState.RUNNING or attempt.generation >= GENERATIONS_MAX:
         return False
-    resume = Artifact.objects.resumable(job).first()
-    if resume is None:
-        return False  # another attempt loses no more
-    if attempt.generation and attempt.resume_artifact_id == resume.pk:
-        return False  # no progress since the last one was replaced: attempts are counted
-    leases = list(attempt.leases.live().select_related("node"))
+    leases = list(attempt.leases.live().select_related("node", "attempt__job"))
     lost = [lease for lease in leases if lease.reported_state in ATTEMPT_ENDS]
     rest = [lease for lease in leases if lease.reported_state not in ATTEMPT_ENDS]
-    if not lost or not rest or any(not _is_replaceable(lease) for lease in lost):
+    is_whole = lost and rest and all(map(_is_replaceable, lost)) and all(map(_goes_on, rest))
+    return bool(is_whole) and _has_progress(job, attempt)
+
+
+def _has_progress(job: Job, attempt: Attempt) -> bool:
+    """Whether going on is worth more than another attempt: those are counted as tries, and end some day."""
+    resume = Artifact.objects.resumable(job).first()
+    if resume is None or (attempt.generation and attempt.resume_artifact_id == resume.pk):
         return False
-    return all(_goes_on(lease) for lease in rest)
+    return not attempt.artifacts.filter(kind="output").exists()  # else the programs of the others have ended
 
 
 def _is_replaceable(lease: Lease) -> bool:
     """Whether another node may take the lost one's place: it is not the customer's doing, and no checkpoint's."""
     reason = Reason(lease.reported_reason)
-    return reason in REPLACEABLE and REASONS[reason].fault in {Fault.PROVIDER, Fault.NETWORK}
+    is_others_doing = causes.is_aborted(lease)  # it only followed from the end of another one, not yet missed
+    return reason in REPLACEABLE and REASONS[reason].fault in {Fault.PROVIDER, Fault.NETWORK} and not is_others_doing
 
 
 def _goes_on(lease: Lease) -> bool:
-    """Whether the node's program runs, is not to stop, and its agent can tell it of another generation."""
-    features = lease.node.facts.get("runtime_features") or []
+    """Whether the node's program runs, is not to stop, and can be told of another generation."""
     is_up = lease.state == LeaseState.ACTIVE and lease.reported_state == AttemptState.RUNNING
-    return is_up and not lease.stop_reason and FEATURE in features
+    return is_up and not lease.stop_reason and lease.follows_generations

@@ -68,6 +68,9 @@ def apply_reports(
     Lease.objects.live().filter(pk__in=running, running_at__isnull=False).update(
         observed_until=Greatest(F("observed_until"), received_at)
     )
+    following = [report.lease_id for report in accepted if report.follows_generations]
+    if any(not leases[lease_id].follows_generations for lease_id in following):
+        Lease.objects.live().filter(pk__in=following).update(follows_generations=True)
     # 2. What is new moves the states, one job at a time.
     for report in accepted:
         if _is_news(leases[report.lease_id], report):

@@ -163,6 +163,9 @@ class Executor(Protocol):
         """Change the members of a running program's gang; `overlay`: the same lease's, with others in it. Raises
         ExecutorFailed or OSError; repeating it is harmless."""
 
+    def give(self, path: Path) -> None:
+        """Let the program own a file, or a folder with all in it, that lies out of its reach still. Blocks."""
+
     async def stop(self, handle: Handle) -> None:
         """Ask the program to end (SIGTERM)."""
 

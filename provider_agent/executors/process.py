@@ -226,6 +226,9 @@ class ProcessExecutor:
     async def regroup(self, handle: Handle, overlay: Overlay | None) -> None:
         """Nothing: its programs use the node's own address."""
 
+    def give(self, path: Path) -> None:
+        """It runs as the agent's own user."""
+
     async def stop(self, handle: Handle) -> None:
         """SIGTERM to the program's process group; torchrun forwards it to its workers."""
         if _is_alive(handle, self._children) and handle["child"]:

@@ -50,6 +50,7 @@ class ArtifactShipper:
         self._entry = entry
         self._folder = context.folder.lease(entry.lease_id)
         self._added = asyncio.Event()
+        self._shipping: asyncio.Future[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._limit: asyncio.Timeout | None = None  # of the output
         self._until_at_most = 0.0
@@ -79,11 +80,26 @@ class ArtifactShipper:
         copy.rename(self._snapshot(name))
         self._add_checkpoint(name, step=step, billable_ms=billable_ms)
 
-    async def forget_checkpoints(self, *, after: int) -> None:
-        """Forget the checkpoints of later steps, once none of them is being shipped; raises JournalFailed."""
+    async def forget_unshipped(self) -> None:
+        """Stop shipping, and forget the checkpoints that had not arrived; raises JournalFailed."""
+        if self._shipping is not None:
+            self._shipping.cancel()
         async with self._one_at_a_time:
-            for name in self._context.journal.forget_checkpoints(self._entry.lease_id, after=after):
-                await asyncio.to_thread(remove_tree, self._snapshot(name))
+            for artifact in self._artifacts():
+                if artifact.kind == "checkpoint" and not artifact.shipped:
+                    await self._forget([artifact.folder])
+
+    async def forget_checkpoints(self, *, after: int) -> None:
+        """Forget those of later steps that had arrived, too: such a step may come again; raises JournalFailed."""
+        async with self._one_at_a_time:
+            late = [each for each in self._artifacts() if each.kind == "checkpoint" and (each.step or 0) > after]
+            await self._forget([artifact.folder for artifact in late])
+
+    async def _forget(self, folders: list[str]) -> None:
+        self._etags.clear()
+        self._context.journal.forget_artifacts(self._entry.lease_id, folders)
+        for name in folders:
+            await asyncio.to_thread(remove_tree, self._snapshot(name))
 
     def newest_step(self) -> int:
         """Of all checkpoints that were taken of this lease; 0 without any."""
@@ -102,14 +118,20 @@ class ArtifactShipper:
             if not waiting:
                 await self._pause(PAUSE_SECONDS)
                 continue
+            self._shipping = asyncio.ensure_future(self.ship(waiting[-1]))
             try:
-                await self.ship(waiting[-1])
+                await asyncio.wait({self._shipping})
+                if not self._shipping.cancelled():  # else it was forgotten meanwhile
+                    self._shipping.result()
             except Retryable as error:
                 log.warning("A checkpoint is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
                 await asyncio.sleep(PAUSE_SECONDS_FAILED)
             except (AgentError, OSError, ValueError) as error:
                 log.error("A checkpoint cannot be shipped: %s lease_id=%s", error, self._entry.lease_id)
-                self._finish(waiting[-1])
+                if self._is_known(waiting[-1]):
+                    self._finish(waiting[-1])
+            finally:
+                self._shipping.cancel()
 
     def waiting(self) -> list[ArtifactEntry]:
         """Checkpoints that were taken and not shipped; one that a newer shipped one made useless is left out."""
@@ -131,6 +153,8 @@ class ArtifactShipper:
         """Bring one artifact to the server; raises Retryable, Fatal or OSError."""
         async with self._one_at_a_time:
             if any(item.folder == artifact.folder and item.shipped for item in self._artifacts()):
+                return
+            if not self._is_known(artifact):  # forgotten while it waited for its turn
                 return
             await self._ship(artifact)
             self._finish(artifact)
@@ -186,6 +210,9 @@ class ArtifactShipper:
     def _work(self) -> Path:
         return (self._folder / WORK_NAME).resolve()  # our own link, to the lease's disk
 
+    def _is_known(self, artifact: ArtifactEntry) -> bool:
+        return any(each.folder == artifact.folder for each in self._artifacts())
+
     def _artifacts(self) -> list[ArtifactEntry]:
         return self._context.journal.load_artifacts(self._entry.lease_id)
 
@@ -202,6 +229,7 @@ class ArtifactShipper:
             step=artifact.step,
             billable_ms=artifact.billable_ms,
             node_rank=assignment.gang.node_rank,
+            generation=assignment.generation,
             files=files,
         )
         has_some = bool(self._etags)

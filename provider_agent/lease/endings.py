@@ -23,6 +23,7 @@ REASON_OF_CODE = {
     ExitCode.BAD_CHECKPOINT: Reason.BAD_CHECKPOINT,
     ExitCode.INTERNAL: Reason.INTERNAL,
     ExitCode.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
+    ExitCode.LOST_PEER: Reason.INTERNAL,  # by its code the server knows that it only followed from another's end
     ExitCode.STOPPED: Reason.EXECUTOR_FAILED,  # the signal did not come from this agent
 }
 

@@ -16,7 +16,7 @@ from provider_agent.overlay import INTERFACE, Overlay
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, Assignment, DeviceFacts, DeviceKind
 from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
-from runtimes.contract import CONTRACT_VERSION, Env
+from runtimes.contract import CONTRACT_VERSION, GANG_FILE, Env
 
 SECRETS_NAME = "secrets.json"
 EVENTS_NAME = "events.jsonl"
@@ -39,6 +39,8 @@ def make_work_folder(lease_folder: Path, assignment: Assignment) -> Path:
         (work / name).mkdir(parents=True)
     (work / CONFIG_NAME).write_text(json.dumps(assignment.program.config))
     (work / EVENTS_NAME).touch()
+    if assignment.generation:  # it begins in this one, and is told of later ones alone
+        (work / GANG_FILE).write_text(json.dumps({"generation": assignment.generation}))
     return work
 
 
@@ -139,7 +141,7 @@ def contract_environment(
         Env.MEAN_SECONDS_TO_FAILURE: str(checkpoint.mean_seconds_to_failure),
         Env.CHECKPOINT_KEEP: str(checkpoint.keep),
         # Of our own launcher; a program of the customer's is told nothing.
-        Env.GENERATIONS: "1" if gang.nodes > 1 and not assignment.program.command else "0",
+        Env.GENERATION: str(assignment.generation) if gang.nodes > 1 and not assignment.program.command else "",
     }
 
 

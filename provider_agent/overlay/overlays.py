@@ -83,7 +83,8 @@ class Overlays:
         log.info("The gang's network was joined. lease_id=%s kind=%s", overlay.lease_id, overlay.gang.overlay)
 
     def change(self, overlay: Overlay, program: Program) -> None:
-        """Give a running program's gang other members. The record comes first: what fails here, `keep` does later.
+        """Give a running program's gang other members; repeating it is harmless. The record comes first: should the
+        agent end before the interface is there, the next one's `keep` makes it.
 
         Raises ExecutorFailed, or OSError where the record cannot be written.
         """

@@ -46,6 +46,7 @@ class LeaseReport(Account):
     event_bytes: Count = 0
     receipt_seq: Count = 0  # the newest receipt made
     generation: Count = 0  # of the assignment that it has
+    follows_generations: bool = False  # its program's launcher outlives the ranks, and joins later ones
 
 
 class SyncRequest(Account):

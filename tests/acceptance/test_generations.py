@@ -46,7 +46,7 @@ def launchers(market: Market, names: set[str]) -> dict[str, psutil.Process]:
             env = process.environ()
         except psutil.Error:
             continue
-        is_launcher = "runtimes.launch" in process.cmdline() and env.get("SOUK_GENERATIONS") == "1"
+        is_launcher = "runtimes.launch" in process.cmdline() and env.get("SOUK_GENERATION", "")
         for name, folder in folders.items():
             if is_launcher and env.get("SOUK_WORK_DIR", "").startswith(folder + "/"):
                 found[name] = process

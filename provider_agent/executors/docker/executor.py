@@ -228,6 +228,10 @@ class DockerExecutor:
         if overlay is not None:
             await asyncio.to_thread(self._gangs.regroup, handle, overlay)
 
+    def give(self, path: Path) -> None:
+        """To the container's user."""
+        scratch.give_to(path, self._user)
+
     async def stop(self, handle: Handle) -> None:
         """SIGTERM to the container's first process; the engine's init forwards it."""
         await asyncio.to_thread(self._containers.send_signal, handle, signal.SIGTERM)

@@ -65,7 +65,7 @@ def test_container_goes_on_with_another_in_a_lost_ones_place(make_gang: Make, ki
     assert stays.report is not None and stays.report.state is AttemptState.RUNNING
     for rank, lease in ((0, stays), (1, other)):
         gang.members[rank].server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
-    for rank, lease in ((0, stays), (1, other)):
+    for lease in (stays, other):
         eventually(partial(has_ended, lease), "the end", TRAIN_SECONDS_MAX)
     eventually(lambda: [gang.left(rank) for rank in (0, 1)] == [[], []], "nothing to be left")
 

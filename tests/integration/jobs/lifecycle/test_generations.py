@@ -32,7 +32,7 @@ def rack():
     bob = stage.organisation("bob")
     nodes = [stage.node(f"gang-{i}", fabric="rack", provider=bob) for i in range(3)]
     for node in nodes:
-        node.facts |= {"runtime_features": ["generations"]}
+        node.facts |= {"runtime_features": [generations.FEATURE]}
         node.save(update_fields=["facts"])
     return nodes
 
@@ -44,17 +44,20 @@ def gang(alice, rack):
     for lease in leases:
         stage.see_running(lease, seconds=100)
         stage.bill(lease, ms=100_000)
+    follow(leases)
     save(job, leases, step=50, ms=MINUTE_MS)
     return job, leases
 
 
 def save(job, leases, *, step, ms, state="complete"):
+    attempt = stage.newest_attempt(job)
     artifact = create_in_state(
         Artifact,
         state,
         organisation=job.organisation,
         job=job,
-        attempt=stage.newest_attempt(job),
+        attempt=attempt,
+        generation=attempt.generation,
         kind="checkpoint",
         step=step,
         parts_expected=2,
@@ -65,6 +68,13 @@ def save(job, leases, *, step, ms, state="complete"):
             artifact=artifact, lease=lease, node_rank=lease.node_rank, files=[], billable_ms=ms, is_complete=is_complete
         )
     return artifact
+
+
+def follow(leases):
+    """Their agents report that the launchers outlive the ranks."""
+    for lease in leases:
+        stage.send_report(lease, AttemptState.RUNNING, follows_generations=True)
+        lease.refresh_from_db()
 
 
 def report_of(lease, generation=0):

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def environment(rank: int, port: int) -> dict[str, str]:
         Env.MASTER_PORT: str(port),
         Env.CHECKPOINT_EVERY_STEPS: "20",
         Env.CHECKPOINT_KEEP: "99",
-        Env.GENERATIONS: "1",
+        Env.GENERATION: "0",
     }
 
 
@@ -80,14 +81,17 @@ def test_the_rest_of_a_gang_goes_on_with_another_node(
         wait_until(lambda: all(each.is_file() for each in later), processes[stays])
         (freeze_group if is_frozen else kill_group)(processes[lost])
         together = join_parts(nodes, tmp_path / "together" / f"step-{SAVED_STEP:08d}")
-        other = Work(tmp_path / "other", ranks=1, env=environment(lost, PORTS[1]) | {Env.RESUME_FROM: str(together)})
+        began = {Env.RESUME_FROM: str(together), Env.GENERATION: "1"}
+        other = Work(tmp_path / "other", ranks=1, env=environment(lost, PORTS[1]) | began)
         other.write({**MICRO_CONFIG, "steps": STEPS}).env[Env.CHECKPOINT_DIR] = str(other.checkpoints)
+        (other.root / GANG_FILE).write_text('{"generation": 1}')  # as its agent does for who begins in a later one
         announce(nodes[stays], together)
         third = other.start()
-        wait_until((nodes[stays].root / JOINED_FILE).is_file, processes[stays])
-        assert (nodes[stays].root / JOINED_FILE).read_text() == "1"
+        wait_until(lambda: (nodes[stays].root / JOINED_FILE).read_text() == "1", processes[stays])
         code, output = finish(processes[stays])
-        assert (code, finish(third)[0]) == (0, 0), output
+        other_code, other_output = finish(third)
+        assert (code, other_code) == (0, 0), output
+        assert "Generation 1" not in other_output, "it began in it"
     finally:
         for process in processes:
             kill_group(process)
@@ -107,16 +111,48 @@ def test_a_stop_ends_the_waiting_for_another_node(tmp_path: Path) -> None:
     try:
         wait_until(lambda: bool(nodes[0].events("step")), processes[0])
         kill_group(processes[1])
-        log = nodes[0].root
-        wait_until(lambda: not _ranks_of(processes[0]) and log.is_dir(), processes[0])
+        assert processes[0].stdout is not None
+        lines = iter(processes[0].stdout.readline, "")
+        assert any("A peer may be lost" in line for line in lines)
         processes[0].send_signal(signal.SIGTERM)
         code, output = finish(processes[0], seconds=30)
     finally:
         for process in processes:
             kill_group(process)
-    assert code in (ExitCode.INTERNAL, 128 + signal.SIGABRT), output
-    assert "A peer may be lost" in output
+    assert code == ExitCode.LOST_PEER, output
 
 
-def _ranks_of(process: subprocess.Popen[str]) -> list[str]:
-    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+def test_who_is_at_fault_itself_waits_for_nobody(tmp_path: Path) -> None:
+    nodes = begin(tmp_path)
+    for node in nodes:
+        (node.root / "input" / "docs.jsonl").write_text("no JSON\n")
+    processes = [node.start() for node in nodes]
+    try:
+        for process in processes:
+            code, output = finish(process, seconds=60)
+            assert code == ExitCode.BAD_DATA
+            assert "A peer may be lost" not in output
+    finally:
+        for process in processes:
+            kill_group(process)
+
+
+def test_a_stop_between_two_generations_reaches_the_ranks_that_are_started_then(tmp_path: Path) -> None:
+    """The signal comes when there is no child: it is kept for the next one."""
+    work = tmp_path / "work"
+    (work / "checkpoint").mkdir(parents=True)
+    program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(75)); time.sleep(60)"
+    env = {**os.environ, Env.WORK_DIR: str(work), Env.CHECKPOINT_DIR: str(work / "checkpoint"), Env.GENERATION: "0"}
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        "from runtimes.generations import Launcher\n"
+        f"launcher = Launcher(['-c', {program!r}], os.environ)\n"
+        "launcher._hand_on(signal.SIGTERM, None)\n"
+        "real = subprocess.Popen.send_signal\n"
+        "subprocess.Popen.send_signal = lambda child, number: (time.sleep(1), real(child, number))[1]\n"
+        "sys.exit(launcher.run())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == ExitCode.STOPPED, done.stderr
