@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from jobs import sweeps
+from jobs.artifacts import uploads
 from jobs.bills.bill import make_bill
 from jobs.client.verify import lease as verify_lease
-from jobs.errors import LeaseOver
+from jobs.errors import BadManifest, LeaseOver
 from jobs.models import Artifact, ArtifactPart, Attempt, Lease, Stream
 from jobs.placing import placement, replacing
 from jobs.running import generations, reports, streams
@@ -17,7 +18,7 @@ from jobs.running.assignments import desired_state
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
-from provider_agent.protocol import Assignment, AttemptState, LeaseReport, Reason
+from provider_agent.protocol import ArtifactBegin, ArtifactFile, Assignment, AttemptState, LeaseReport, Reason
 from tests import stage
 from tests.row_states import create_in_state
 
@@ -68,6 +69,11 @@ def save(job, leases, *, step, ms, state="complete"):
             artifact=artifact, lease=lease, node_rank=lease.node_rank, files=[], billable_ms=ms, is_complete=is_complete
         )
     return artifact
+
+
+def add_node(rack):
+    fourth = stage.node("gang-3", fabric="rack", provider=rack[0].provider.organisation)
+    Node.objects.filter(pk=fourth.pk).update(facts=rack[0].facts)
 
 
 def follow(leases):
@@ -183,15 +189,15 @@ def test_without_another_node_the_whole_attempt_ends_as_before(gang, rack):
 
 @pytest.mark.parametrize(
     "change",
-    ["own command", "old agent", "no checkpoint", "the customer's fault", "cancelled", "stopping"],
+    ["own command", "old program", "no checkpoint", "the customer's fault", "cancelled", "stopping"],
 )
 def test_who_cannot_go_on_is_stopped_at_once(alice, rack, change):
     spec = {"resources": {"gpus": 2, "nodes": 2, "kind": "any"}} | (
         stage.OWN_COMMAND if change == "own command" else {}
     )
-    if change == "old agent":
-        Node.objects.update(facts={"is_server": True, "gang": "address"})
     job, (stays, lost) = stage.running_job(alice, **spec)
+    if change != "old program":
+        follow([stays, lost])
     if change != "no checkpoint":
         save(job, [stays, lost], step=50, ms=1000)
     if change == "cancelled":
@@ -205,8 +211,7 @@ def test_who_cannot_go_on_is_stopped_at_once(alice, rack, change):
 
 def test_a_second_loss_without_progress_ends_the_attempt(gang, rack):
     job, (stays, lost) = gang
-    fourth = stage.node("gang-3", fabric="rack", provider=rack[0].provider.organisation)
-    Node.objects.filter(pk=fourth.pk).update(facts=rack[0].facts)
+    add_node(rack)
     reports.lose(lost.pk, Reason.NODE_SILENT, "")
     assert replacing.replace_lost() == 1
     stays, other = live(stage.newest_attempt(job))
@@ -218,8 +223,7 @@ def test_a_second_loss_without_progress_ends_the_attempt(gang, rack):
 
 def test_a_second_loss_after_progress_makes_a_third_generation(gang, rack):
     job, (stays, lost) = gang
-    fourth = stage.node("gang-3", fabric="rack", provider=rack[0].provider.organisation)
-    Node.objects.filter(pk=fourth.pk).update(facts=rack[0].facts)
+    add_node(rack)
     reports.lose(lost.pk, Reason.NODE_SILENT, "")
     assert replacing.replace_lost() == 1
     stays, other = live(stage.newest_attempt(job))
@@ -250,7 +254,7 @@ def test_the_log_of_a_rank_goes_on_with_the_other_nodes(gang):
         streams.append(Lease.objects.get(pk=lost.pk), Stream.LOG, fence=lost.fence, offset=7, data=b"late")
 
 
-def test_two_looks_at_once_replace_it_once(gang):
+def test_a_second_look_replaces_nothing_more(gang):
     job, (_, lost) = gang
     reports.lose(lost.pk, Reason.NODE_SILENT, "")
     assert (replacing.replace_lost(), replacing.replace_lost()) == (1, 0)
@@ -267,3 +271,76 @@ def test_an_agent_that_comes_back_is_told_to_stop(gang):
     stage.send_report(lost, AttemptState.RUNNING)
     assert placement.place_batch() == 0
     assert stage.newest_attempt(job).generation == 1
+
+
+def test_a_reading_that_its_node_made_up_makes_no_pay_negative(gang, rack):
+    job, (stays, lost) = gang
+    add_node(rack)
+    reports.lose(lost.pk, Reason.NODE_SILENT, "")
+    replacing.replace_lost()
+    stays, other = live(stage.newest_attempt(job))
+    stage.see_running(stays, seconds=130)
+    stage.send_report(other, AttemptState.RUNNING)
+    save(job, [stays, other], step=60, ms=0)
+    reports.lose(other.pk, Reason.NODE_SILENT, "")
+    replacing.replace_lost()
+    stays.refresh_from_db()
+    ((_, first_end), (second_start, _)) = stays.unpaid
+    assert second_start == first_end
+    assert stays.paid_of(200_000) == MINUTE_MS
+
+
+def test_a_node_that_never_says_that_it_runs_keeps_nobody_unpaid(gang):
+    job, (_, lost) = gang
+    reports.lose(lost.pk, Reason.NODE_SILENT, "")
+    replacing.replace_lost()
+    stays, other = live(stage.newest_attempt(job))
+    stage.send_report(other, AttemptState.PREPARING)
+    save(job, [stays, other], step=60, ms=150_000)
+    sweeps.sweep_jobs()
+    stays.refresh_from_db()
+    assert stays.unpaid[-1][1] is not None
+
+
+def test_only_a_node_whose_agent_knows_generations_takes_the_place(gang, rack):
+    _, (stays, lost) = gang
+    Node.objects.exclude(pk__in=[stays.node_id, lost.node_id]).update(facts={"gang": "address"})
+    reports.lose(lost.pk, Reason.NODE_SILENT, "")
+    assert replacing.replace_lost() == 0
+
+
+def test_whose_rank_only_followed_is_not_replaced(gang):
+    _, (stays, follower) = gang
+    stage.finish(follower, Reason.PROCESS_VANISHED, exit_code=134)
+    stays.refresh_from_db()
+    assert stays.stop_reason == Reason.GANG_BROKEN
+
+
+def test_who_is_lost_while_the_output_is_sent_is_not_replaced(gang):
+    job, (stays, lost) = gang
+    attempt = stage.newest_attempt(job)
+    create_in_state(Artifact, "uploading", organisation=job.organisation, job=job, attempt=attempt, kind="output")
+    reports.lose(lost.pk, Reason.NODE_SILENT, "")
+    stays.refresh_from_db()
+    assert stays.stop_reason == Reason.GANG_BROKEN
+
+
+def test_a_replaced_node_is_remembered_and_avoided(gang):
+    job, (_, lost) = gang
+    reports.lose(lost.pk, Reason.NODE_SILENT, "")
+    replacing.replace_lost()
+    assert Node.objects.get(pk=lost.node_id).failures == 1
+    assert lost.node_id in placement.request_of(job).demand.avoid
+
+
+def test_parts_of_the_generation_before_are_refused(gang):
+    job, (_, lost) = gang
+    reports.lose(lost.pk, Reason.NODE_SILENT, "")
+    replacing.replace_lost()
+    stays, _ = live(stage.newest_attempt(job))
+    file = ArtifactFile(path="weights", size=1, sha256="0" * 64)
+    old = ArtifactBegin(kind="checkpoint", step=60, billable_ms=1, node_rank=0, files=[file])
+    with pytest.raises(BadManifest, match="generation 1, not 0"):
+        uploads.begin(stays, old, fence=stays.fence)
+    made = uploads.begin(stays, old.model_copy(update={"generation": 1}), fence=stays.fence)
+    assert Artifact.objects.get(pk=made.artifact_id).generation == 1
