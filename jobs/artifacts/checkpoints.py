@@ -2,7 +2,7 @@
 
 A checkpoint makes an attempt payable that its node broke, and the next attempt starts from it: a false one robs the
 customer twice. Of our own training the marketplace knows how many steps there are and what its runtime writes (of
-another runtime of ours, which files):
+another runtime of ours, which files, and how many bytes a step takes at least):
 
     check_step       steps within the training, behind where the attempt began, and no faster than anything trains
     check_content    the manifest names just these files; the trainer's words fit the job
@@ -80,6 +80,10 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
     bounds = _BYTES_MAX if others is None else others
     if large := [path for path, bytes_max in bounds.items() if sizes.get(path, 0) > bytes_max]:
         yield f"its {large[0]} is too large to be read"
+    if others is not None:
+        has, needs = sum(sizes.get(path, 0) for path in others), (artifact.step or 0) * kind_of(job).step_bytes_min
+        if has < needs:
+            yield f"its files have {has} bytes, and {artifact.step} steps take at least {needs}"
     manifest = _read(part, MANIFEST_NAME, MANIFEST_BYTES_MAX)
     known = {"step": artifact.step, "node_rank": part.node_rank, "nodes": artifact.parts_expected}
     leases = artifact.attempt.leases.filter(replaced_at=None) if artifact.attempt else ()

@@ -37,6 +37,7 @@ EVENT_TEXTS = {
     "exported": "the model is written",
     "failed": "failed: {message}",
 }
+LOSSES = ("loss", "best_loss")  # null where they are not finite: JSON has no NaN
 
 
 class Watcher(Protocol):
@@ -126,10 +127,17 @@ def event_text(event: dict[str, Any]) -> str | None:
     if template is None:
         return None
     try:
-        return template.format_map(event)
+        return template.format_map(event | {key: _NotFinite() for key in LOSSES if key in event and event[key] is None})
     except (KeyError, ValueError, TypeError):  # an own program may use the same names for something else
         shown = {key: value for key, value in event.items() if key not in ("event", "at")}
         return f"{event['event']}: " + ", ".join(f"{key} {_brief(value)}" for key, value in shown.items())
+
+
+class _NotFinite:
+    """Stands for a loss that is not finite, in any format."""
+
+    def __format__(self, spec: str) -> str:
+        return "not finite"
 
 
 class TerminalWatcher:

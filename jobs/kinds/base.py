@@ -58,6 +58,7 @@ class Kind:
     is_settled_in_parts: ClassVar[bool] = False  # its bill adds up several settlements
     # Of our own runtime's checkpoints: name of each file beside the manifest -> bytes at most; None: a training's.
     checkpoint_files: ClassVar[Mapping[str, int] | None] = None
+    step_bytes_min: ClassVar[int] = 0  # of such files together, for each step that a checkpoint is said to have
 
     @property
     def name(self) -> str:

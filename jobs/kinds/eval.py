@@ -11,7 +11,8 @@ from jobs.spec.kinds.eval import EvalSpec
 from provider_agent.protocol import Program
 
 ANSWERS_FILE: Final = "answers.jsonl"  # runtimes/evaluate/answers.py; a test compares the two
-ANSWERS_BYTES_MAX: Final = 16 * 1024**3
+ANSWERS_BYTES_MAX: Final = 2 * 1024**3
+ANSWER_BYTES_MIN: Final = 91  # of the shortest line, with an empty text; the same test compares it
 
 
 class Eval(Kind):
@@ -19,6 +20,7 @@ class Eval(Kind):
 
     spec_kind = EvalSpec()
     checkpoint_files: ClassVar[Mapping[str, int] | None] = {ANSWERS_FILE: ANSWERS_BYTES_MAX}
+    step_bytes_min: ClassVar[int] = ANSWER_BYTES_MIN  # a step is an answer
 
     def program(self, spec: Spec) -> Program:
         """The evaluation runtime."""

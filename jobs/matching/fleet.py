@@ -28,6 +28,7 @@ from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.fabrics import links
 from marketplace.nodes.fabrics.overlays import gang_label
+from marketplace.nodes.inventory import identity
 from marketplace.nodes.inventory.gpu_versions import compute_capability_of, version_of
 from marketplace.nodes.models import Device, FabricLink, Node, Offer
 from marketplace.nodes.models.node import isolation_of
@@ -293,6 +294,7 @@ def _offers_by_node(now: datetime) -> dict[UUID, _OfferFacts]:
 def _devices_by_node() -> dict[UUID, _NodeDevices]:
     rows = (
         Device.objects.exclude(node__state=NodeState.RETIRED)
+        .exclude(fault=identity.GONE)  # it has no part of the node's memory, cores and disk any more
         .annotate(
             flops=_text("flops_per_second"),
             compute_capability=KeyTextTransform("compute_capability", "details"),

@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from runtimes.contract import EventKind, EventWriter
 from runtimes.evaluate.answers import Answers
 from runtimes.evaluate.model import Model
-from runtimes.evaluate.request import Request
+from runtimes.evaluate.request import Answer, Request
 from runtimes.train.container import Container
 from runtimes.train.errors import Stopped
 
 EVENT_SECONDS = 1.0  # between two `step` events
+LOOK_SECONDS = 0.5  # how late SIGTERM is seen, at most
+STOP_SECONDS_MAX = 5.0  # that passes which run when SIGTERM comes may still take, of a grace of 30
 SAVE_SECONDS_DEFAULT = 60  # between checkpoints, where the job leaves it to the runtime
 
 
@@ -32,20 +34,27 @@ class Progress:
     saved: int = 0  # answers in the newest checkpoint
     saved_at: float = field(default_factory=time.monotonic)
     reported_at: float = 0.0
+    reported: int = -1  # the step of the newest event
     started_at: float = field(default_factory=time.monotonic)
 
     def report(self, *, is_last: bool = False) -> None:
-        """Write a `step` event, at most one in EVENT_SECONDS."""
+        """Write a `step` event, at most one in EVENT_SECONDS, and none without progress."""
         now = time.monotonic()
-        if not is_last and now < self.reported_at + EVENT_SECONDS:
+        step = self.computed + self.reused
+        if not is_last and (now < self.reported_at + EVENT_SECONDS or step == self.reported):
             return
-        self.reported_at = now
+        self.reported_at, self.reported = now, step
         self.events.write(
             EventKind.STEP,
-            step=self.computed + self.reused,
+            step=step,
             seconds=round(now - self.started_at, 3),
             metrics={"computed": self.computed, "reused": self.reused},
         )
+
+    def leave_if_stopped(self) -> None:
+        """Raise Stopped if SIGTERM came."""
+        if self.stop.is_set():
+            raise Stopped("SIGTERM: every answer so far is in the last checkpoint")
 
     def save_if_due(self, answers: Answers) -> None:
         """Save a checkpoint where the job's policy wants one now."""
@@ -75,7 +84,8 @@ def compute_missing(
 ) -> None:
     """Answer every request that has no answer yet, `batch_size` at a time over all devices.
 
-    Raises Stopped once SIGTERM came, with everything saved; and what `Model.answer` raises.
+    Each answer is kept as it comes, and at the end all are saved. Raises Stopped once SIGTERM came, with everything
+    saved; and what `Model.answer` raises.
     """
     missing: list[tuple[str, Request]] = []
     for request in requests:
@@ -85,20 +95,40 @@ def compute_missing(
         else:
             missing.append((digest, request))
     progress.report(is_last=not missing)
-    with ThreadPoolExecutor(progress.devices) as pool:
+    pool = ThreadPoolExecutor(progress.devices)
+    try:
+        running: dict[Future[Answer], str] = {}
         for batch in _batches(missing, batch_size):
-            found = list(pool.map(model.answer, [request for _, request in batch]))
-            for (digest, _), answer in zip(batch, found, strict=True):
-                answers.add(digest, answer)
-            answers.flush()
-            progress.computed += len(batch)
+            running = {pool.submit(model.answer, request): digest for digest, request in batch}
+            while running and not progress.stop.is_set():
+                _keep_done(running, answers, progress, seconds=LOOK_SECONDS)
             if progress.stop.is_set():
-                progress.report(is_last=True)
-                progress.save(answers)
-                raise Stopped("SIGTERM: every answer so far is in the last checkpoint")
-            progress.report()
+                break
             progress.save_if_due(answers)
+        # What is left is what runs when SIGTERM came: it ends after the pass that it is in.
+        running = {future: digest for future, digest in running.items() if not future.cancel()}
+        until = time.monotonic() + STOP_SECONDS_MAX
+        while running and (left := until - time.monotonic()) > 0:
+            _keep_done(running, answers, progress, seconds=left)
+    finally:
+        pool.shutdown(wait=not progress.stop.is_set(), cancel_futures=True)
     progress.report(is_last=True)
+    progress.save(answers)
+    progress.leave_if_stopped()
+
+
+def _keep_done(running: dict[Future[Answer], str], answers: Answers, progress: Progress, *, seconds: float) -> None:
+    """Keep what is answered within `seconds`, and take it out of `running`; raises what `Model.answer` raises."""
+    done, _ = wait(running, timeout=seconds, return_when=FIRST_COMPLETED)
+    for future in done:
+        digest = running.pop(future)
+        try:
+            answers.add(digest, future.result())
+        except Stopped:
+            continue
+        answers.flush()
+        progress.computed += 1
+    progress.report()  # also of what came within a second of the last event, while a long request runs
 
 
 def _batches(missing: list[tuple[str, Request]], size: int) -> Iterator[list[tuple[str, Request]]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-PROJECTED = 32  # numbers that are kept of a sample
+from runtimes.evaluate.request import PROJECTED
+
 PROJECTION_SEED = 20_260_000
 DECIMALS = 4
 

@@ -8,8 +8,11 @@ those that are missing.
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
 from typing import Any
 
 from runtimes.evaluate.config import Config
@@ -59,42 +62,97 @@ def collect(tasks: list[TaskFile], config: Config) -> tuple[list[Request], dict[
 
 
 def score(tasks: list[TaskFile], config: Config, answer: Callable[[Request], Answer]) -> dict[str, Any]:
-    """The harness's results (`results`, `samples`, `higher_is_better`, ...) over these answers; raises BadData."""
+    """The harness's results (`results`, `samples`, `higher_is_better`, ...) over these answers; raises BadData.
+
+    A figure that is larger than any number is infinite, and the log says so.
+    """
     return _run(tasks, config, answer, bootstraps=BOOTSTRAPS)
 
 
 def _run(
     tasks: list[TaskFile], config: Config, answer: Callable[[Request], Answer], *, bootstraps: int
 ) -> dict[str, Any]:
-    from lm_eval.api.model import LM
     from lm_eval.evaluator import evaluate
 
-    base: Any = LM
     untyped: Any = evaluate
-
-    class Asked(base):  # type: ignore[misc]
-        """Hands every request on."""
-
-        def loglikelihood(self, requests: list[Any]) -> list[Any]:
-            return [tuple(answer(Request(LIKELIHOOD, tuple(each.args)))) for each in requests]
-
-        def loglikelihood_rolling(self, requests: list[Any]) -> list[Any]:
-            return [answer(Request(ROLLING, tuple(each.args))) for each in requests]
-
-        def generate_until(self, requests: list[Any]) -> list[Any]:
-            return [answer(_generation(*each.args)) for each in requests]
-
     made = {task.name: make_task(task, config) for task in tasks}
+    for name, task in made.items():
+        aggregations = task.aggregation()
+        for metric, aggregate in aggregations.items():
+            aggregations[metric] = _bounded(aggregate, f"task {name!r}: {metric} is larger than any number: left out")
+    model = _asked_class()()
+    model.answer = answer
     try:
-        found: dict[str, Any] = untyped(
-            lm=Asked(), task_dict={"tasks": made, "groups": {}}, limit=config.limit, bootstrap_iters=bootstraps
-        )
+        with _bounded_errors():
+            found: dict[str, Any] = untyped(
+                lm=model, task_dict={"tasks": made, "groups": {}}, limit=config.limit, bootstrap_iters=bootstraps
+            )
     except BadData:
         raise
     except Exception as error:  # templates and data are the customer's: whatever they raise is said to them
         line = (str(error).strip() or "no message").splitlines()[0][:300]
         raise BadData(f"the harness cannot ask the tasks: {type(error).__name__}: {line}") from error
+    finally:
+        model.answer = None  # the harness may keep `model`; what `answer` holds must not live as long
     return found
+
+
+@cache
+def _asked_class() -> Any:
+    """The class of what the harness takes for a model; made once, as the harness is imported late."""
+    from lm_eval.api.model import LM
+
+    base: Any = LM
+
+    class Asked(base):  # type: ignore[misc]
+        """Hands every request on to `answer`."""
+
+        answer: Any = None  # Callable[[Request], Answer]
+
+        def loglikelihood(self, requests: list[Any]) -> list[Any]:
+            return [tuple(self.answer(Request(LIKELIHOOD, tuple(each.args)))) for each in requests]
+
+        def loglikelihood_rolling(self, requests: list[Any]) -> list[Any]:
+            return [self.answer(Request(ROLLING, tuple(each.args))) for each in requests]
+
+        def generate_until(self, requests: list[Any]) -> list[Any]:
+            return [self.answer(_generation(*each.args)) for each in requests]
+
+    return Asked
+
+
+def _bounded(aggregate: Callable[..., Any], message: str) -> Callable[..., Any]:
+    """The same, but infinite where its result is no number any more: a bad model's perplexity is e to the thousands."""
+
+    @wraps(aggregate)
+    def bounded(items: Any) -> Any:
+        try:
+            return aggregate(items)
+        except OverflowError:
+            print(message, flush=True)  # noqa: T201 - into the job's log
+            return math.inf
+
+    return bounded
+
+
+@contextmanager
+def _bounded_errors() -> Iterator[None]:
+    """Meanwhile the harness finds the standard errors of bounded metrics, and one that overflows is infinite."""
+    from lm_eval import evaluator_utils
+
+    module: Any = evaluator_utils
+    find = module.stderr_for_metric
+
+    def find_bounded(metric: Any, bootstrap_iters: int) -> Any:
+        # The harness knows its own functions by identity.
+        spread = find(metric=getattr(metric, "__wrapped__", metric), bootstrap_iters=bootstrap_iters)
+        return spread and _bounded(spread, "a standard error is larger than any number: left out")
+
+    module.stderr_for_metric = find_bounded
+    try:
+        yield
+    finally:
+        module.stderr_for_metric = find
 
 
 def _generation(context: str, settings: dict[str, Any]) -> Request:

@@ -12,6 +12,7 @@ between two tokens that are equally likely, may still differ. With float64 that 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
 import os
 import threading
@@ -21,8 +22,8 @@ from typing import Any
 
 from runtimes.contract import sha256_file
 from runtimes.evaluate import embed
-from runtimes.evaluate.request import EMBED, GENERATE, LIKELIHOOD, ROLLING, Answer, Request, rounded
-from runtimes.train.errors import BadData, OutOfMemory
+from runtimes.evaluate.request import EMBED, GENERATE, LIKELIHOOD, ROLLING, Answer, Request, is_answer, rounded
+from runtimes.train.errors import BadData, OutOfMemory, Stopped
 from runtimes.train.model import ModelSource, find_model
 
 CONTEXT_DEFAULT = 2048  # of a configuration that does not say how long its sequences may be
@@ -45,6 +46,24 @@ def choose_same_kernels() -> None:
 
 
 @dataclass(frozen=True)
+class Known:
+    """A model that is not loaded yet, and what its answers depend on."""
+
+    source: ModelSource
+    context: int  # tokens
+    digest: str  # SHA-256 of files and settings, in hex
+
+
+def know(name: str, input_dir: Path, *, dtype: str) -> Known:
+    """The model of this name with its digest; raises BadData that says what is missing."""
+    source = find_model(name, input_dir)
+    if source.folder is None or not source.has_weights:
+        raise BadData(f"model {name!r} has no weights to evaluate: name a folder with safetensors, such as a result")
+    context = _context(source)
+    return Known(source, context, _digest(source.folder, f"{dtype} {context}"))
+
+
+@dataclass(frozen=True)
 class Loaded:
     """What a thread computes with."""
 
@@ -55,34 +74,30 @@ class Loaded:
 class Model:
     """One model, whole on each device. `answer` may be called from several threads."""
 
-    def __init__(self, name: str, input_dir: Path, *, dtype: str, device_kind: str, devices: int) -> None:
-        """Load it; raises BadData that says what is missing, and OutOfMemory."""
+    def __init__(self, known: Known, *, dtype: str, device_kind: str, devices: int, stop: threading.Event) -> None:
+        """Load it; raises BadData that says what is missing, and OutOfMemory. Once `stop` is set, none answers."""
         import torch
         from transformers import AutoTokenizer
 
         torch.use_deterministic_algorithms(True)
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
-        source = find_model(name, input_dir)
-        if source.folder is None or not source.has_weights:
-            raise BadData(
-                f"model {name!r} has no weights to evaluate: name a folder with safetensors, such as a result"
-            )
-        self.name = name
-        self.context = _context(source)
-        self.digest = _digest(source.folder, f"{dtype} {self.context}")
+        source = known.source
+        self.name, self.context, self.digest = source.name, known.context, known.digest
+        self._stop = stop
         make: Any = AutoTokenizer.from_pretrained
         try:
             self.tokenizer: Any = make(source.folder, trust_remote_code=False, local_files_only=True)
         except (OSError, ValueError, KeyError, ImportError) as error:
-            raise BadData(f"model {name!r} has no tokenizer that can be read: {_first_line(error)}") from error
+            raise BadData(f"model {self.name!r} has no tokenizer that can be read: {_first_line(error)}") from error
         places = [torch.device("cpu")]
         if device_kind == "cuda":
             places = [torch.device("cuda", index) for index in range(devices)]
         self._loaded = [Loaded(_load(source, getattr(torch, dtype), place), place) for place in places]
         module = self._loaded[0].module
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
-        self.hidden = int(module.config.get_text_config().hidden_size)
+        # Of the last positions alone: logits of a whole context take more memory than the model.
+        self._keeps_last = "logits_to_keep" in inspect.signature(module.forward).parameters
         prefix = self.tokenizer.bos_token_id
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id is not None else module.config.eos_token_id
         ends = end if isinstance(end, list) else [end]
@@ -92,7 +107,7 @@ class Model:
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
-        """The answer as JSON keeps it; the same in every thread."""
+        """The answer as JSON keeps it; the same in every thread. Raises Stopped, BadData and OutOfMemory."""
         import torch
 
         compute: dict[str, Any] = {
@@ -107,7 +122,7 @@ class Model:
                 answer: Answer = compute[request.kind](loaded, *request.arguments)
         except torch.OutOfMemoryError as error:
             raise OutOfMemory(f"a request of {request.kind} does not fit the device: {_first_line(error)}") from error
-        if not _is_finite(answer):
+        if not is_answer(request.kind, answer):
             raise BadData(f"model {self.name!r} computes no finite score: its weights or its training diverged")
         return answer
 
@@ -150,7 +165,9 @@ class Model:
         tokens = [*(before or [self._prefix]), *after][-(self.context + 1) :]
         after = after[-(len(tokens) - 1) :]
         fed = torch.tensor([tokens[:-1]], device=loaded.device)  # (1, n)
-        logits = loaded.module(input_ids=fed, use_cache=False).logits[0, -len(after) :].double().cpu()  # (k, V)
+        self._leave_if_stopped()
+        output = loaded.module(input_ids=fed, use_cache=False, **self._last(len(after)))
+        logits = output.logits[0, -len(after) :].double().cpu()  # (k, V)
         wanted = torch.tensor(after)
         chances = logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0]
         return math.fsum(chances.tolist()), bool((logits.argmax(-1) == wanted).all())
@@ -165,7 +182,8 @@ class Model:
         cache = None
         text = ""
         for _ in range(min(tokens_max, max(1, self.context - fed.shape[1]))):
-            output = loaded.module(input_ids=fed, past_key_values=cache, use_cache=True)
+            self._leave_if_stopped()
+            output = loaded.module(input_ids=fed, past_key_values=cache, use_cache=True, **self._last(1))
             cache = output.past_key_values
             token = int(output.logits[0, -1].float().cpu().argmax())
             if token in self._ends:
@@ -183,8 +201,19 @@ class Model:
 
         tokens = (self._encode(text) or [self._prefix])[-self.context :]
         fed = torch.tensor([tokens], device=loaded.device)
-        states = loaded.module(input_ids=fed, use_cache=False, output_hidden_states=True).hidden_states[-1][0]
+        self._leave_if_stopped()
+        output = loaded.module(input_ids=fed, use_cache=False, output_hidden_states=True, **self._last(1))
+        states = output.hidden_states[-1][0]  # (n, hidden)
         return embed.project(states.double().mean(0).cpu().tolist())
+
+    def _last(self, count: int) -> dict[str, int]:
+        """What asks for the logits of the last `count` positions alone, where the model can do so."""
+        return {"logits_to_keep": count} if self._keeps_last else {}
+
+    def _leave_if_stopped(self) -> None:
+        """Between two passes: a long text takes many, and the grace after SIGTERM is short."""
+        if self._stop.is_set():
+            raise Stopped("SIGTERM: this request is not answered")
 
     def _encode(self, text: str) -> list[int]:
         try:
@@ -201,11 +230,6 @@ class Model:
             return [], self._encode(continuation)
         before, whole = self._encode(context), self._encode(context + continuation)
         return before, whole[len(before) :]
-
-
-def _is_finite(answer: Answer) -> bool:
-    numbers = answer if isinstance(answer, list) else [answer]
-    return all(math.isfinite(each) for each in numbers if isinstance(each, float))
 
 
 def _load(source: ModelSource, dtype: Any, place: Any) -> Any:

@@ -51,7 +51,8 @@ def read_metrics(found: dict[str, Any]) -> dict[str, dict[str, Metric]]:
             if not comma or name.endswith("_stderr") or isinstance(value, str) or not math.isfinite(value):
                 continue
             stderr = figures.get(f"{name}_stderr,{filter_name}")
-            spread = None if stderr is None or isinstance(stderr, str) else figure(stderr)
+            is_known = stderr is not None and not isinstance(stderr, str) and math.isfinite(stderr)
+            spread = figure(stderr) if is_known else None
             of_task[metric_name(name, filter_name)] = Metric(figure(value), spread, is_higher_better(name, known))
     return metrics
 

@@ -1,7 +1,7 @@
 """An evaluation from its start to its end.
 
     1. read the task files, and collect what the harness asks: nothing is computed yet
-    2. for each model: load it, compute what has no answer, score
+    2. for each model: load it, compute what has no answer, save, score
     3. compare each model with the first, and write results.json, samples.jsonl, report.html and run.json
 
 The first three are the same bit by bit whatever the batch size, the number of devices and the interruptions; what
@@ -10,7 +10,9 @@ differs from run to run (times, versions, how much was computed and how much reu
 
 from __future__ import annotations
 
+import gc
 import json
+import re
 import threading
 import time
 from importlib.metadata import version
@@ -22,7 +24,7 @@ from runtimes.evaluate.answers import ANSWERS_FILE, Answers
 from runtimes.evaluate.compare import compare, read_samples
 from runtimes.evaluate.compute import Progress, compute_missing
 from runtimes.evaluate.config import Config
-from runtimes.evaluate.model import Model, choose_same_kernels
+from runtimes.evaluate.model import Known, Model, choose_same_kernels, know
 from runtimes.evaluate.report import REPORT_FILE, make_report
 from runtimes.evaluate.request import EMBED, Answer, Request
 from runtimes.evaluate.results import ModelResult, read_metrics, write_results
@@ -30,6 +32,7 @@ from runtimes.evaluate.tasks import TaskFile, find_tasks
 from runtimes.train.container import Container
 
 METRIC_CHARACTERS_MAX = 40  # contract.METRIC_NAME
+_NOT_IN_METRICS = re.compile(r"[^A-Za-z0-9_./-]")  # the same
 RUN_FILE = "run.json"
 
 
@@ -44,29 +47,36 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
     places = [Request(EMBED, (sample.text,)) for sample in read_samples(asked)] if is_mapped else []
     of_first = [*requests, *dict.fromkeys(places)]  # the map is the first model's
     container.work_dir.mkdir(parents=True, exist_ok=True)
-    answers = Answers(container.work_dir / ANSWERS_FILE, resume_from=container.resume_from)
+    knowns = [know(name, container.input_dir, dtype=config.dtype) for name in config.models]
+    wanted = {
+        request.digest(known.digest): request.kind
+        for number, known in enumerate(knowns)
+        for request in (requests if number else of_first)
+    }
+    answers = Answers(container.work_dir / ANSWERS_FILE, wanted, resume_from=container.resume_from)
     resumed = len(answers)
     progress = Progress(container, events, stop, devices, saved=answers.resumed)
     models: list[ModelResult] = []
     found: dict[str, Any] = {}
     embeddings: list[list[float]] = []
-    for number, name in enumerate(config.models):
-        model = Model(name, container.input_dir, dtype=config.dtype, device_kind=container.device_kind, devices=devices)
+    for number, known in enumerate(knowns):
+        progress.leave_if_stopped()
+        model = Model(known, dtype=config.dtype, device_kind=container.device_kind, devices=devices, stop=stop)
         if number == 0:
             total = len(of_first) + len(requests) * (len(config.models) - 1)
             _report_start(events, model, config, container, devices=devices, total=total, resumed=resumed)
-        wanted = of_first if number == 0 else requests
-        compute_missing(wanted, model, answers, progress, batch_size=config.batch_size)
-        found, result = _score(model, tasks, config, requests, answers)
+        compute_missing(requests if number else of_first, model, answers, progress, batch_size=config.batch_size)
+        parameters = model.parameters
+        del model  # its memory is the next one's; some of it is in cycles
+        gc.collect()
+        found, result = _score(known, tasks, config, requests, answers, parameters=parameters)
         models.append(result)
         _report_metrics(events, progress, result)
         if number == 0:
-            embeddings = [answers[place.digest(model.digest)] for place in places]
-        del model  # its memory is the next one's
-    progress.save(answers)
+            embeddings = [answers[place.digest(known.digest)] for place in places]
     answers.close()
-    known = found["higher_is_better"]
-    comparisons = {each.name: compare(models[0].samples, each.samples, known) for each in models[1:]}
+    is_higher = found["higher_is_better"]
+    comparisons = {each.name: compare(models[0].samples, each.samples, is_higher) for each in models[1:]}
     folder = container.output_dir
     folder.mkdir(parents=True, exist_ok=True)
     body = write_results(folder, config, tasks, models, comparisons)
@@ -76,18 +86,18 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
 
 
 def _score(
-    model: Model, tasks: list[TaskFile], config: Config, requests: list[Request], answers: Answers
+    known: Known, tasks: list[TaskFile], config: Config, requests: list[Request], answers: Answers, *, parameters: int
 ) -> tuple[dict[str, Any], ModelResult]:
     """The harness's results of a model all of whose requests are answered."""
 
     def answer(request: Request) -> Answer:
-        return answers[request.digest(model.digest)]
+        return answers[request.digest(known.digest)]
 
     found = harness.score(tasks, config, answer)
     result = ModelResult(
-        name=model.name,
-        digest=model.digest,
-        parameters=model.parameters,
+        name=known.source.name,
+        digest=known.digest,
+        parameters=parameters,
         requests=len(requests),
         metrics=read_metrics(found),
         samples=read_samples(found),
@@ -122,7 +132,8 @@ def _report_start(
 def _report_metrics(events: EventWriter, progress: Progress, result: ModelResult) -> None:
     """An `evaluated` event and lines in the log; names that are too long for an event are in the results alone."""
     figures = {f"{task}/{name}": each.value for task, of in result.metrics.items() for name, each in of.items()}
-    short = {name: value for name, value in figures.items() if len(name) <= METRIC_CHARACTERS_MAX}
+    named = {_NOT_IN_METRICS.sub("_", name): value for name, value in figures.items()}
+    short = {name: value for name, value in named.items() if len(name) <= METRIC_CHARACTERS_MAX}
     events.write(EventKind.EVALUATED, step=progress.computed + progress.reused, model=result.name, metrics=short)
     for name, value in figures.items():
         print(f"{result.name}: {name} {value:g}", flush=True)  # noqa: T201 - into the job's log

@@ -1,7 +1,11 @@
 """Task files of lm-evaluation-harness and their data, from the job's files alone: a node has no network.
 
 A task file is YAML as the harness reads it, with what needs code or a network left out: `dataset_path` is json, and
-`dataset_kwargs.data_files` names files of JSON beside the task file, one a split. Tags such as `!function` are refused.
+`dataset_kwargs.data_files` names files of JSON beside the task file, one a split. Tags such as `!function` are refused,
+and aliases, by which a small file becomes a huge one.
+
+Texts of a task file are templates in Jinja, which the harness renders without a sandbox: one can run any code. Nothing
+here keeps it in; the container does, as it does a customer's own program.
 """
 
 from __future__ import annotations
@@ -98,12 +102,30 @@ def make_task(task: TaskFile, config: Config) -> Any:
     return made
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias (*name) is not taken here: write out what it stands for")
+        return super().compose_node(parent, index)
+
+
 def _read_task(path: Path, input_dir: Path) -> TaskFile:
     where = path.relative_to(input_dir.resolve()).as_posix()
+    try:
+        return _read_plain(path, where, input_dir)
+    except BadData:
+        raise
+    except Exception as error:  # the file is the customer's: whatever is odd in it is said to them
+        raise BadData(f"{where} cannot be read as a task: {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _read_plain(path: Path, where: str, input_dir: Path) -> TaskFile:
     if path.stat().st_size > TASK_BYTES_MAX:
         raise BadData(f"{where} is larger than {TASK_BYTES_MAX} bytes")
     try:
-        body = yaml.safe_load(path.read_bytes())
+        body = yaml.load(path.read_bytes(), _PlainLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise BadData(f"{where} is no plain YAML: {_first_line(error)}") from error
     if not isinstance(body, dict):
@@ -156,7 +178,9 @@ def _data_mistakes(body: dict[Any, Any]) -> Iterator[str]:
     if not all(isinstance(text, str) and text for pair in files.items() for text in pair):
         yield "data_files must map names of splits to paths"
     for split in SPLITS:
-        if body.get(split) is not None and body[split] not in files:
+        if body.get(split) is not None and not isinstance(body[split], str):
+            yield f"{split} must be a text, the name of a split"
+        elif body.get(split) is not None and body[split] not in files:
             yield f"{split} is {shown(body[split])}, which data_files does not have"
     if body.get("test_split") is None and body.get("validation_split") is None:
         yield "test_split is missing: which split is asked"
@@ -222,7 +246,11 @@ def _lines(text: str) -> list[str]:
 
 def _inside(folder: Path, name: str, input_dir: Path) -> Path:
     """A path of a file of the job, links followed; raises BadData for one that leads out of the input."""
-    path = (folder / name).resolve()
+    try:
+        path = (folder / name).resolve()
+        path.exists()
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a zero byte, a circle of links
+        raise BadData(f"{shown(name)} is no path: {_first_line(error)}") from error
     if not path.is_relative_to(input_dir.resolve()):
         raise BadData(f"{name!r} leads out of the job's files")
     return path

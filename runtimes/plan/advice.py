@@ -85,7 +85,7 @@ def _nearest(shape: ModelShape, config: TrainConfig, place: Place) -> list[Fit]:
     found = []
     for strategy, offload in _ways(config, place):
         for checkpointing in CHECKPOINTINGS[CHECKPOINTINGS.index(config.activation_checkpointing) :]:
-            first = batches_of(config, place).size
+            first = batches_of(config, place).size // config.rows_per_sample
             for halvings, size in enumerate(_halved(first)):
                 changed = replace(
                     config,

@@ -32,7 +32,7 @@ ema                 null, or the decay of an average of the weights over the ste
 early_stop          null, or a mapping, which may be empty: end where the evaluation loss falls no more. Its keys:
                     `patience`, so many evaluations in a row without a better one; `min_delta`, a loss is better where
                     it is lower by more than this; `export_best`, export the weights of the best evaluation
-deterministic       compute by algorithms alone that give the same bits each time; slower on a GPU
+deterministic       compute by algorithms alone that give the same bits each time
 profile             null, or a mapping, which may be empty: a trace of each rank. Its keys: `first_step`, the first step
                     that is traced, counted from where an attempt begins; `steps`, how many
 quantize            null, or `nf4`: keep frozen weights of linear modules in 4 bits (QLoRA); with lora alone
@@ -59,8 +59,8 @@ from typing import Any
 
 from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, one_of, read_json
 from runtimes.checking import number as _number
+from runtimes.checking import section as _section
 from runtimes.contract import shipped_models
-from runtimes.train.callbacks.settings import EarlyStop, Profile, check_early_stop, check_profile
 from runtimes.train.errors import BadConfig
 from runtimes.train.strategies.registry import DEFAULT_STRATEGY, check_strategy
 
@@ -86,6 +86,10 @@ ALPHA_MAX = 65536
 TARGETS_MAX = 256
 TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")  # a module's name, or its end
 EMA_MAX = 0.999999
+PATIENCE_MAX = 10_000
+MIN_DELTA_MAX = 1000
+FIRST_STEP_MAX = 10**9
+PROFILED_STEPS_MAX = 20  # a trace has some MB a step
 DTYPES = ("auto", "float32", "bfloat16")
 SHARES = ("even", "measured")
 QUANTIZATIONS = ("nf4",)
@@ -102,6 +106,23 @@ class Lora:
     alpha: float = 32.0
     dropout: float = 0.0
     targets: tuple[str, ...] = (ALL_LINEAR,)
+
+
+@dataclass(frozen=True)
+class EarlyStop:
+    """When a training ends before its last step: callbacks/early_stop.py."""
+
+    patience: int = 3
+    min_delta: float = 0.0
+    export_best: bool = False
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Which steps are traced, counted from 1 where an attempt begins: callbacks/profile.py."""
+
+    first_step: int = 10
+    steps: int = 3
 
 
 @dataclass(frozen=True)
@@ -304,6 +325,15 @@ LORA_CHECKS: dict[str, Check] = {
     "dropout": _number(0, 0.99),
     "targets": _targets,
 }
+EARLY_STOP_CHECKS: dict[str, Check] = {
+    "patience": integer(1, PATIENCE_MAX),
+    "min_delta": _number(0, MIN_DELTA_MAX),
+    "export_best": boolean,
+}
+PROFILE_CHECKS: dict[str, Check] = {
+    "first_step": integer(1, FIRST_STEP_MAX),
+    "steps": integer(1, PROFILED_STEPS_MAX),
+}
 DPO_CHECKS: dict[str, Check] = {"beta": _number(0, BETA_MAX, above=True)}
 CHECKS: dict[str, Check] = {
     "model": _text(300),
@@ -329,9 +359,9 @@ CHECKS: dict[str, Check] = {
     "offload": one_of(*OFFLOADS),
     "lora": _optional(_lora),
     "ema": _optional(_number(0, EMA_MAX, above=True)),
-    "early_stop": check_early_stop,
+    "early_stop": _section(EarlyStop, EARLY_STOP_CHECKS),
     "deterministic": boolean,
-    "profile": check_profile,
+    "profile": _section(Profile, PROFILE_CHECKS),
     "quantize": _optional(one_of(*QUANTIZATIONS)),
     "dpo": _optional(_dpo),
     "seed": integer(0, 2**63 - 1),

@@ -70,7 +70,7 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
     if training.step == 0:
         report_evaluation(training)
     passes = training.shares.passes(config.micro_batch_size)
-    profiler = StepProfiler(config.profile, ranks, container.output_dir, passes=passes)
+    profiler = StepProfiler(config.profile, ranks, container, passes=passes)
     saved_at = time.monotonic()
     seconds, steps = 0.0, 0  # seconds in steps alone since the last step event, and the number of those steps
     is_last = training.step == config.steps_total
@@ -95,9 +95,10 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
             seconds, steps = 0.0, 0
         if evaluates:  # before a checkpoint of this step, which keeps what is the best so far
             report_evaluation(training)
-        if not is_last and training.stopper is not None and training.stopper.is_over:
-            report_early_stop(training, training.stopper)
-            is_last = True
+            if not is_last and training.stopper is not None and training.stopper.is_over:
+                training.stopper.check_learned()
+                report_early_stop(training, training.stopper)
+                is_last = True
         training.checkpointer.check()
         every = container.checkpoint_every_steps
         if not is_last and (agreed.stop or agreed.save or (every > 0 and training.step % every == 0)):
@@ -108,6 +109,7 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
             raise Stopped(f"stopped at step {training.step}; the state is saved in its checkpoint")
         if config.sample_every > 0 and training.step % config.sample_every == 0 and not is_last:
             report_sample(training)
+    profiler.close()
 
 
 def one_step(training: Training) -> tuple[torch.Tensor, torch.Tensor, float]:
@@ -188,7 +190,11 @@ def save(training: Training) -> None:
 
 def finish(training: Training, container: Container) -> None:
     """Sample once more, wait for the last checkpoint, export the model and report the end."""
-    config, ranks = training.config, training.ranks
+    config, ranks, stopper = training.config, training.ranks, training.stopper
+    best = {}
+    if stopper is not None and stopper.settings.export_best:
+        stopper.check_learned()
+        best = {"best_step": stopper.best_step}
     with training.copies.as_exported():
         if config.sample_every >= 0:
             report_sample(training)
@@ -197,8 +203,6 @@ def finish(training: Training, container: Container) -> None:
     files = wait_for_results(
         ranks, lambda _: export(training, container, weights) if ranks.is_leader else [], "export"
     )[0]
-    stopper = training.stopper
-    best = {"best_step": stopper.best_step} if stopper is not None and stopper.settings.export_best else {}
     training.events.write(EventKind.EXPORTED, path=str(container.output_dir / "model"), files=files, **best)
     training.events.write(
         EventKind.FINISHED, step=training.step, loss=training.loss, tokens=training.step * config.tokens_per_step

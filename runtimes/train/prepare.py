@@ -184,6 +184,7 @@ def prepare_training(
     if source.has_weights and not is_resumed and not strategy.is_finite(model, optimizer, ranks):
         raise BadData(f"model {config.model!r} has weights that are not finite")
     objective = make_objective(config, model, text.corpus, ranks, work_dir=container.work_dir, is_resumed=is_resumed)
+    strategy.drop_gathered(model)  # by references: what follows is to see this rank's own part of each parameter
     training = Training(
         config,
         strategy,

@@ -76,7 +76,10 @@ def report_evaluation(training: Training) -> None:
         )
         if stopper is not None:
             loss = gather_results(ranks, lambda: loss)[0]  # the leader's: all decide by the same bits
-            if stopper.observe(training.step, loss):
+            # Where no step was made, or the last gradient was not finite, the weights did not change: to evaluate
+            # them is no sign that they cannot improve.
+            may_end = training.step > 0 and training.skipped_in_a_row == 0
+            if stopper.observe(training.step, loss, may_end=may_end):
                 training.copies.keep_best()
     figures: dict[str, Any] = {"metrics": metrics} if metrics else {}
     training.events.write(EventKind.EVALUATED, step=training.step, loss=loss, **figures)
@@ -84,7 +87,7 @@ def report_evaluation(training: Training) -> None:
 
 
 def report_early_stop(training: Training, stopper: EarlyStopper) -> None:
-    """That the training ends here, though more steps were asked for."""
+    """That the training ends here, though more steps were asked for; a finite loss was the best."""
     total, loss, best = training.config.steps_total, stopper.best_loss, stopper.best_step
     training.events.write(
         EventKind.STOPPED_EARLY, step=training.step, steps_total=total, best_step=best, best_loss=loss

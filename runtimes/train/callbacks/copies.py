@@ -6,7 +6,7 @@ it, with `ddp` the whole. So a checkpoint saves them as it saves weights, and an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,7 +97,7 @@ class Copies:
                 other.copy_(kept)
 
 
-def _parts(tensors: Any) -> list[torch.Tensor]:
+def _parts(tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
     """This rank's part of each."""
     found = [tensor.detach() for tensor in tensors.values()]
     return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in found]

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from runtimes.train.callbacks.settings import EarlyStop
-from runtimes.train.errors import BadCheckpoint
+from runtimes.train.config import EarlyStop
+from runtimes.train.errors import BadCheckpoint, BadData
 
 
 @dataclass
@@ -25,18 +25,29 @@ class EarlyStopper:
     best_step: int = 0
     since: int = 0  # evaluations after the best one
 
-    def observe(self, step: int, loss: float) -> bool:
-        """Take over an evaluation's loss; whether it is the best so far. One that is not finite is not."""
+    def observe(self, step: int, loss: float, *, may_end: bool = True) -> bool:
+        """Take over an evaluation's loss; whether it is the best so far. One that is not finite is not.
+
+        Without `may_end` the training is not over by this evaluation: the next one decides.
+        """
         if math.isfinite(loss) and loss < self.best_loss - self.settings.min_delta:
             self.best_loss, self.best_step, self.since = loss, step, 0
             return True
-        self.since += 1
+        self.since = min(self.since + 1, self.settings.patience - (0 if may_end else 1))
         return False
 
     @property
     def is_over(self) -> bool:
         """Whether the training is to end."""
         return self.since >= self.settings.patience
+
+    def check_learned(self) -> None:
+        """Raises BadData where no evaluation had a finite loss: such a training did not complete, it failed."""
+        if not math.isfinite(self.best_loss):
+            raise BadData(
+                "no evaluation had a finite loss, so that none is the best: take a lower learning_rate, more "
+                "warmup_steps, or look at the data and the model"
+            )
 
     def state(self) -> dict[str, Any]:
         """As a checkpoint keeps it, in JSON, which has no infinity."""

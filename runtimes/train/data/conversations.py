@@ -59,6 +59,17 @@ class Example:
 
 def is_text(record: Record) -> bool:
     """Whether it is a text to be learned whole; raises BadData for a record of no known kind."""
+    if (kind := _is_text(record)) is not None:
+        return kind
+    if is_pair(record):
+        raise BadData(
+            f"{record} is a pair of answers, chosen and rejected: name dpo in the train section to learn from it"
+        )
+    raise BadData(f"{record} has none of {KINDS}")
+
+
+def _is_text(record: Record) -> bool | None:
+    """True for a text, False for a conversation, None for what is neither."""
     value = record.value
     if isinstance(value, str):
         return True
@@ -66,13 +77,7 @@ def is_text(record: Record) -> bool:
         return False
     if _has(value, "instruction", "output"):  # beside a text that was made of them, as Alpaca has it
         return False
-    if isinstance(value.get("text"), str):
-        return True
-    if is_pair(record):
-        raise BadData(
-            f"{record} is a pair of answers, chosen and rejected: name dpo in the train section to learn from it"
-        )
-    raise BadData(f"{record} has none of {KINDS}")
+    return True if isinstance(value.get("text"), str) else None
 
 
 def is_pair(record: Record) -> bool:
@@ -82,7 +87,7 @@ def is_pair(record: Record) -> bool:
 
 def text_of(record: Record) -> str:
     """All that it says, for a tokenizer that learns from it, and for its size; raises BadData."""
-    if is_pair(record):
+    if is_pair(record) and _is_text(record) is None:  # a text or a conversation may have such columns, too
         value: dict[str, Any] = record.value if isinstance(record.value, dict) else {}
         return "\n".join(_said(record, value.get(key)) for key in ("prompt", "chosen", "rejected"))
     if is_text(record):

@@ -107,7 +107,8 @@ def open_corpus(
     if samples < 2 and encoded.rows_per_sample > 1:
         raise BadData(
             f"the data has {samples} pairs of answers within sequences of {sequence_length} tokens, training and "
-            f"evaluation need 2: give more of them or a longer sequence_length ({encoded.left_out} left out)"
+            f"evaluation need 2: give more of them or a longer sequence_length ({encoded.left_out} left out, and "
+            f"{encoded.passed_over} answers that the chat template writes in another way)"
         )
     if samples < 2 and encoded.is_rows:
         raise BadData(

@@ -221,8 +221,8 @@ class Rows:
         size = self._rows * self._length
         if size > EMPTY_TOKENS_MAX and self._used < size * FILLED_MIN:
             raise BadData(
-                f"conversations fill {self._used / size:.2%} of sequences of {self._length - 1}: "
-                "choose a shorter sequence_length, or let them be packed"
+                f"the data fill {self._used / size:.2%} of sequences of {self._length - 1}: "
+                "choose a shorter sequence_length, or packing where the data are conversations"
             )
 
 

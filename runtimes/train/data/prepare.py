@@ -68,8 +68,9 @@ def prepare_corpus(
     if encoded.rows_per_sample > 1:
         print_line(
             ranks,
-            f"pairs of answers fill {encoded.filled:.0%} of their sequences; {encoded.cut:,} answers were cut, and "
-            f"{encoded.left_out:,} pairs left out, for a sequence_length that is too short",
+            f"pairs of answers fill {encoded.filled:.0%} of their sequences; {encoded.cut:,} answers were longer and "
+            f"were cut, {encoded.left_out:,} pairs left out, of which an answer showed nothing to learn; the chat "
+            f"template writes {encoded.passed_over:,} answers in another way",
         )
     elif encoded.is_rows:
         print_line(

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from runtimes.train.errors import BadConfig, BadData
+from runtimes.train.errors import BadData, TrainError
 
 BLOCK = 64
 BLOCKS_OF_SCALE = 256
@@ -29,11 +29,11 @@ KIND = "nf4"
 
 
 def check_library() -> None:
-    """Raise BadConfig where bitsandbytes is not installed."""
+    """Raise TrainError where bitsandbytes is not installed: that is the node's matter, not the job's."""
     try:
         import bitsandbytes  # noqa: F401
     except ImportError as error:
-        raise BadConfig(["quantize needs bitsandbytes, which is not installed here: leave quantize out"]) from error
+        raise TrainError("quantize needs bitsandbytes, which this node's runtime does not have") from error
 
 
 def quantize(weight: torch.Tensor, storage: torch.dtype) -> torch.Tensor:

@@ -43,7 +43,7 @@ class Fsdp2(Strategy):
         # All ranks decide alike, or one would wait for an exchange that another leaves out. Who offloads has no room.
         rooms = gather_results(ranks, lambda: not offloads and _has_room_for_whole_gradients(unit))
         sharded: Any = unit
-        sharded.souk_has_room = all(rooms)
+        sharded.souk_has_room, sharded.souk_offloads = all(rooms), offloads
         return unit
 
     def mesh(self, ranks: Ranks) -> DeviceMesh:

@@ -18,6 +18,7 @@ from jobs.placing import placement
 from jobs.quoting import quotes
 from jobs.running.assignments import make_assignment
 from marketplace.accounts.models import Organisation
+from marketplace.nodes.inventory import identity
 from marketplace.nodes.models import Device, FabricLink, Node, Offer
 from provider_agent.protocol import Assignment
 from tests import stage
@@ -57,6 +58,8 @@ def test_shared_memory_is_shared_with_devices_that_are_not_rented_now(alice: Org
     Device.objects.filter(node=bob, index=1).update(is_healthy=False)
     assert codes_of(alice, shm="2GiB") == []
     assert codes_of(alice, shm="2049MiB") == ["shm"]
+    Device.objects.filter(node=bob, index=1).update(fault=identity.GONE)
+    assert codes_of(alice, shm="4096MiB") == [], "a card that is not in the machine has no share"
 
 
 def test_cores_memory_and_disk_come_from_what_the_agent_reports(alice: Organisation, bob: Node) -> None:

@@ -16,7 +16,7 @@ from jobs.artifacts import inputs
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import Store, key_for
 from jobs.errors import BadManifest
-from jobs.kinds.eval import ANSWERS_FILE, Eval
+from jobs.kinds.eval import ANSWER_BYTES_MIN, ANSWERS_FILE, Eval
 from jobs.models import Artifact, ArtifactPart, Lease
 from jobs.placing import placement
 from jobs.quoting import quotes
@@ -79,7 +79,7 @@ def test_an_evaluation_is_placed_run_and_its_result_kept(alice: Organisation, bo
     assert [model["name"] for model in results["models"]] == ["base", "tuned"]
     assert results["settings"]["limit"] == 3
     assert job.progress["step"] == run["computed"] > 0
-    saved = Artifact.objects.get(job=job, kind="checkpoint", state="complete")
+    saved = Artifact.objects.filter(job=job, kind="checkpoint", state="complete").latest("step")
     assert saved.step == run["computed"], "every answer was kept, for whatever might have come between"
     assert Lease.objects.get(attempt__job=job).charge_usd_micros > 0
 
@@ -97,19 +97,23 @@ def test_a_node_without_the_harness_is_passed_over_and_the_reason_is_said(alice:
 def test_a_checkpoint_of_answers_counts_and_one_of_anything_else_does_not(
     alice: Organisation, bob: Node, local_store: Store
 ) -> None:
-    assert Eval.checkpoint_files is not None and answers.ANSWERS_FILE == ANSWERS_FILE
+    assert (answers.ANSWERS_FILE, answers.LINE_BYTES_MIN) == (ANSWERS_FILE, ANSWER_BYTES_MIN)
+    assert Eval.checkpoint_files is not None
     Node.objects.update(facts=bob.facts | {"runtime_features": [EVALUATION_FEATURE]})
     job = stage.submit(alice, evaluation())
     (placed,) = stage.place(job)
     stage.send_report(placed, "running")
     stage.see_running(placed, seconds=60)
     lease = Lease.objects.select_related("attempt__job", "node").get(pk=placed.pk)
-    line = json.dumps({"request": "0" * 64, "answer": [-1.5, True]}).encode() + b"\n"
-    genuine: Files = {ANSWERS_FILE: line}
-    lies = [genuine | {"more.bin": b"x"}, {"trainer.json": b"{}"}, {}]
+    lines = [json.dumps({"request": f"{number:064x}", "answer": ""}, separators=(",", ":")) for number in range(30)]
+    genuine: Files = {ANSWERS_FILE: "".join(f"{line}\n" for line in lines).encode()}
+    too_few: Files = {ANSWERS_FILE: genuine[ANSWERS_FILE][: ANSWER_BYTES_MIN * STEP]}
+    lies = [genuine | {"more.bin": b"x"}, {"trainer.json": b"{}"}, {}, {ANSWERS_FILE: b""}]
     for number, lie in enumerate(lies):
         with pytest.raises(BadManifest, match="no checkpoint of the job"):
             save(lease, STEP + number, sealed(lease, STEP + number, lie))
+    with pytest.raises(BadManifest, match="have 910 bytes, and 15 steps take at least 1365"):
+        save(lease, STEP + 5, sealed(lease, STEP + 5, too_few))
     with pytest.raises(BadManifest, match="says step"):
         save(lease, STEP + 10, sealed(lease, STEP, genuine))
     assert save(lease, STEP + 20, sealed(lease, STEP + 20, genuine)).state == "complete"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from runtimes.contract import Env, ExitCode, complete_checkpoints
+from runtimes.contract import Env, ExitCode, complete_checkpoints, write_manifest
 from tests.integration.runtimes.evaluate.worlds import counts, make_model, make_work, written
 from tests.integration.runtimes.programs import Work, finish, kill_group, wait_until
 
@@ -28,6 +29,23 @@ def slowly(self, request):
     return answer(self, request)
 
 Model.answer = slowly
+raise SystemExit(main())
+"""
+# A text is written for more than a minute, a token a second; what comes before takes no time.
+LONG = """
+import time
+from runtimes.evaluate.__main__ import main
+from runtimes.evaluate.model import Model
+
+look = Model._leave_if_stopped
+generate = Model._generate
+
+def slowly(self, loaded, context, until, tokens_max):
+    self._leave_if_stopped = lambda: (time.sleep(1), look(self))
+    self._ends = frozenset()
+    return generate(self, loaded, context, [], 100)
+
+Model._generate = slowly
 raise SystemExit(main())
 """
 
@@ -102,6 +120,33 @@ def test_sigterm_saves_every_answer_before_it_leaves(models: Path, undisturbed: 
     assert written(stopped) == written(undisturbed)
 
 
+def test_a_long_request_is_left_at_sigterm_and_what_came_before_is_saved(models: Path, tmp_path: Path) -> None:
+    work = slow_down(make_work(tmp_path / "long", models, batch_size=64), LONG)
+    process = work.start()
+    wait_until(lambda: any(event["step"] >= 32 for event in work.events("step")), process)
+    time.sleep(1)
+    began = time.monotonic()
+    os.kill(process.pid, signal.SIGTERM)
+    code, output = finish(process)
+    assert code == ExitCode.STOPPED, output
+    assert time.monotonic() - began < 20, "the request alone takes a minute and more"
+    (checkpoint,) = complete_checkpoints(work.checkpoints)
+    done = work.events("step")[-1]["step"]
+    assert len((checkpoint / "answers.jsonl").read_text().splitlines()) == done >= 32
+
+
+def test_a_checkpoint_of_a_thief_is_refused_before_anything_is_computed(models: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "step-00500000"
+    saved.mkdir()
+    (saved / "answers.jsonl").write_text("")
+    write_manifest(saved, step=500_000, node_rank=0, nodes=1, world_size=1)
+    work = make_work(tmp_path / "work", models, env={Env.RESUME_FROM.value: str(saved)})
+    code, output = work.run()
+    assert code == ExitCode.BAD_CHECKPOINT, output
+    assert "is said to have 500000 answers, and has 0" in output
+    assert not work.events("step")
+
+
 def test_what_one_model_gained_and_lost_is_counted_drawn_and_mapped(undisturbed: Work) -> None:
     folder = undisturbed.root / "output"
     results = json.loads((folder / "results.json").read_text())
@@ -125,11 +170,11 @@ def test_what_one_model_gained_and_lost_is_counted_drawn_and_mapped(undisturbed:
     assert not [word for word in ("<script", "http://", "https://", "src=", "@import", "url(") if word in page]
 
 
-def slow_down(work: Work) -> Work:
-    """Each answer takes at least a twentieth of a second: time to be killed in."""
+def slow_down(work: Work, program: str = SLOW) -> Work:
+    """Run by this program; by SLOW each answer takes a twentieth of a second and more: time to be killed in."""
     folder = work.root / "slow"
     folder.mkdir()
-    (folder / "slow_evaluate.py").write_text(SLOW)
+    (folder / "slow_evaluate.py").write_text(program)
     work.module = "slow_evaluate"
     work.env["PYTHONPATH"] = f"{folder}:{Path(__file__).parents[4]}"
     return work

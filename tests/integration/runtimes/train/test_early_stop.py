@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from runtimes.contract import Env, ExitCode, checkpoint_folder, complete_checkpoints
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work, finish, losses, wait_until
+from tests.integration.runtimes.train.families import FAMILIES, make_folder
 
 STEPS = 60
 EVERY = 4
@@ -102,3 +103,15 @@ def test_last_weights_are_exported_where_the_best_are_not_asked_for(stopped: Wor
     assert "best_step" not in work.events("exported")[0]
     exported, best = (load_file(each.root / "output" / "model" / "model.safetensors") for each in (work, stopped))
     assert not torch.equal(exported["model.norm.weight"], best["model.norm.weight"])
+
+
+def test_training_without_a_finite_gradient_fails_and_does_not_end_early(tmp_path: Path) -> None:
+    """Of a model whose numbers are finite and whose logits are not: no evaluation of it is, either."""
+    work = prepare(tmp_path / "lost", model="mine", evaluate_every=1, early_stop={"patience": 1})
+    folder = make_folder(FAMILIES["llama-3"], work.root / "input" / "mine")
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: torch.full_like(each, 3e38) for name, each in weights.items()}, folder / "model.safetensors")
+    code, output = work.run()
+    assert code == ExitCode.BAD_DATA, output
+    assert not work.events("stopped_early")
+    assert "the gradient was not finite for 20 steps in a row" in work.events("failed")[0]["message"]

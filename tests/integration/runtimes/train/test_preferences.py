@@ -183,6 +183,14 @@ def test_pairs_train_alike_however_they_are_shared(
     assert_same(train(tmp_path / "shared", ranks=ranks, **changes), like, range(1, STEPS + 1))
 
 
+def test_references_leave_no_whole_weights_to_average(preferred: Work, tmp_path: Path) -> None:
+    """They come from a forward pass alone, after which the root's parameters would still be gathered."""
+    further: dict[str, Any] = {"ema": 0.9, "evaluate_every": 4, "early_stop": {"patience": 9, "export_best": True}}
+    work = train(tmp_path / "averaged", ranks=2, strategy="fsdp2", **further)
+    assert_same(work, preferred, range(1, STEPS + 1))
+    assert work.events("exported")[0]["best_step"] == STEPS
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_resume_goes_on_with_its_first_references(preferred: Work, ranks: int, tmp_path: Path) -> None:
     saved = checkpoint_folder(preferred.checkpoints, SAVED_STEP)

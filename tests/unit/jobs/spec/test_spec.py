@@ -41,14 +41,15 @@ from jobs.spec.units import format_money, parse_duration, parse_memory, parse_mo
 from provider_agent.facts import RUNTIME_FEATURES
 from provider_agent.protocol import DEVICES_PER_NODE_MAX, REASONS, AttemptState
 from runtimes.contract import PINNED_SETTINGS
-from runtimes.train.callbacks.settings import EarlyStop, Profile
 from runtimes.train.config import (
     FINE_TUNING_RATE,
     NEW_WEIGHTS_RATE,
     OTHER_LENGTH,
     SHIPPED_LENGTH,
     Dpo,
+    EarlyStop,
     Lora,
+    Profile,
     TrainConfig,
     parse_config,
     settled,

@@ -9,8 +9,9 @@ import pytest
 
 from runtimes.evaluate.compare import Comparison, Sample, compare, read_samples
 from runtimes.evaluate.drawing import Bar, bar_chart
-from runtimes.evaluate.embed import PROJECTED, project, to_plane
+from runtimes.evaluate.embed import project, to_plane
 from runtimes.evaluate.report import CHANGED_MAX, make_report
+from runtimes.evaluate.request import PROJECTED
 from runtimes.evaluate.results import Metric, ModelResult, read_metrics
 
 EVIL = "</script></title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
@@ -71,7 +72,7 @@ def test_samples_are_read_with_every_filter_and_the_answer_that_was_chosen() -> 
 
 
 def test_a_figure_that_is_not_finite_is_left_out() -> None:
-    figures = {"acc,none": 0.5, "acc_stderr,none": "N/A", "word_perplexity,none": float("inf"), "alias": "t"}
+    figures = {"acc,none": 0.5, "acc_stderr,none": float("nan"), "word_perplexity,none": float("inf"), "alias": "t"}
     found = read_metrics({"results": {"t": figures}, "higher_is_better": {"t": {"acc": True}}})
     assert found == {"t": {"acc": Metric(0.5, None, True)}}
 

@@ -60,6 +60,11 @@ def test_a_tasks_digest_changes_with_its_file_and_with_its_data(tmp_path: Path) 
         ({"dataset_kwargs": {"data_files": {"test": "../../x"}}}, "leads out of the job's files"),
         ({"test_split": "train"}, 'test_split is "train", which data_files does not have'),
         ({"test_split": None}, "test_split is missing"),
+        ({"test_split": ["test"]}, "test_split must be a text"),
+        ({"fewshot_split": {"a": 1}}, "fewshot_split must be a text"),
+        ({"dataset_kwargs": {"data_files": {"test": "x" * 5000}}}, "is no path"),
+        ({"dataset_kwargs": {"data_files": {"test": "a\0b"}}}, "is no path"),
+        ({"metadata": {1: "a", "b": 2}}, "^task.yaml cannot be read as a task: TypeError"),
         ({"output_type": "magic"}, "output_type must be one of"),
         ({"task": "x" * 61}, "task must be a name"),
         ({"metric_list": [{"metric": "rouge"}]}, "metric must be one of"),
@@ -82,6 +87,24 @@ def test_code_in_a_task_file_is_no_plain_yaml(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "task.yaml").write_text("task: x\ndoc_to_text: !function code.run\n")
     with pytest.raises(BadData, match="is no plain YAML"):
+        find_tasks(("task.yaml",), tmp_path)
+
+
+def test_an_alias_in_a_task_file_is_refused_before_it_is_expanded(tmp_path: Path) -> None:
+    levels = [f"  - &a{level + 1} [{', '.join([f'*a{level}'] * 9)}]" for level in range(9)]
+    write(tmp_path)
+    (tmp_path / "task.yaml").write_text("\n".join(["task: x", "metadata:", "  - &a0 lol", *levels, ""]))
+    with pytest.raises(BadData, match=r"task.yaml is no plain YAML: an alias .* is not taken here"):
+        find_tasks(("task.yaml",), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["? [a]\n: b\n", "a: !!timestamp 2026-99-99\n", "[" * 3000, "a: \x00\n", "? {a: b}\n: c\n"]
+)
+def test_an_odd_task_file_is_the_customers_mistake(tmp_path: Path, text: str) -> None:
+    write(tmp_path)
+    (tmp_path / "task.yaml").write_text(text)
+    with pytest.raises(BadData, match=r"^task\.yaml"):
         find_tasks(("task.yaml",), tmp_path)
 
 

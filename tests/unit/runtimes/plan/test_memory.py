@@ -181,3 +181,13 @@ def test_the_floor_lies_below_every_kind_of_device() -> None:
 def test_a_place_that_cannot_be_is_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ModelMistake):
         Place(**bad)
+
+
+def test_advice_counts_pairs_as_the_file_does() -> None:
+    """With dpo a micro-batch of 4 is 4 pairs: advice never names what it already is, nor more of it."""
+    shape, config = read_shape(SHAPES["1b"]), config_of("1b", dpo={}, global_batch_size=16, micro_batch_size=4)
+    advice = advise(shape, config, Place(memory_bytes=24 * GIB))
+    assert not advice.fits
+    sizes = [dict(fit.settings).get("micro_batch_size") for fit in advice.nearest]
+    assert any(sizes)
+    assert all(size < 4 for size in sizes if size is not None)

@@ -24,13 +24,13 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def wrapped(strategy: Fsdp2, *, share: float, monkeypatch: pytest.MonkeyPatch) -> Any:
+def wrapped(strategy: Fsdp2, *, share: float, monkeypatch: pytest.MonkeyPatch, offloads: bool = False) -> Any:
     monkeypatch.setattr(fsdp2, "WHOLE_GRADIENTS_SHARE", share)
     ranks: Any = SimpleNamespace(
         device=torch.device("cpu"), world_size=1, nodes=1, control=dist.group.WORLD, rank=0, is_leader=True
     )
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    return strategy.wrap(iter([model[0], model]), ranks, torch.float32)
+    return strategy.wrap(iter([model[0], model]), ranks, torch.float32, offloads=offloads)
 
 
 def exchanges(strategy: Fsdp2, model: Any, passes: int) -> list[tuple[bool, bool]]:
@@ -53,6 +53,12 @@ def test_one_exchange_a_step_where_whole_gradients_have_room(monkeypatch: pytest
 def test_without_room_a_nodes_ranks_exchange_each_time_and_nodes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = wrapped(Hsdp(), share=0.0, monkeypatch=monkeypatch)
     assert exchanges(Hsdp(), model, 3) == [(True, False), (True, False), (True, True)]
+
+
+def test_who_offloads_keeps_no_gradient_on_the_device_between_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = wrapped(Hsdp(), share=0.1, monkeypatch=monkeypatch, offloads=True)
+    assert exchanges(Hsdp(), model, 3) == [(True, True)] * 3
+    assert model._get_fsdp_state()._fsdp_param_group._partial_reduce_output is None
 
 
 def test_one_rank_without_room_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from runtimes.train.callbacks.early_stop import EarlyStopper
-from runtimes.train.callbacks.settings import EarlyStop
-from runtimes.train.errors import BadCheckpoint
+from runtimes.train.config import EarlyStop
+from runtimes.train.errors import BadCheckpoint, BadData
 
 
 def observe(stopper: EarlyStopper, *losses: float) -> list[bool]:
@@ -36,6 +36,26 @@ def test_loss_that_is_not_finite_is_never_the_best(loss: float) -> None:
     stopper = EarlyStopper(EarlyStop(patience=3))
     assert observe(stopper, loss, 2.0, loss, loss) == [False, True, False, False]
     assert (stopper.best_loss, stopper.since) == (2.0, 2)
+
+
+@pytest.mark.parametrize("patience", [1, 2])
+def test_evaluation_that_may_not_end_leaves_it_to_the_next_one(patience: int) -> None:
+    stopper, again = (EarlyStopper(EarlyStop(patience=patience)) for _ in range(2))
+    for step in range(5):
+        stopper.observe(step, math.nan, may_end=False)
+    assert not stopper.is_over
+    again.load(stopper.state(), step=5)
+    stopper.observe(5, math.nan)
+    assert stopper.is_over
+
+
+def test_training_without_a_finite_evaluation_has_no_best_one() -> None:
+    stopper = EarlyStopper(EarlyStop())
+    stopper.observe(0, math.nan)
+    with pytest.raises(BadData, match="no evaluation had a finite loss"):
+        stopper.check_learned()
+    stopper.observe(1, 3.0)
+    stopper.check_learned()
 
 
 @pytest.mark.parametrize("losses", [(), (math.nan,), (3.0,), (3.0, 2.0, 2.1)])

@@ -210,3 +210,16 @@ def test_a_template_of_the_customer_goes_before_the_models(tmp_path: Path) -> No
     assert own.kept_template == CHATML
     with pytest.raises(BadConfig, match=r"chat_template none\.jinja cannot be read"):
         opened(tmp_path / "none.jinja")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"text": "LEARN ME", "chosen": "good", "rejected": "bad"}, "LEARN ME"),
+        ({"text": "LEARN ME", "chosen": 0.5, "rejected": ["a"]}, "LEARN ME"),
+        ({"prompt": "a", "completion": "b", "chosen": "good", "rejected": "bad"}, "a\nb"),
+        ({"prompt": "a", "chosen": "good", "rejected": "bad"}, "a\ngood\nbad"),
+    ],
+)
+def test_columns_of_pairs_beside_another_kind_change_nothing(value: dict[str, Any], text: str) -> None:
+    assert text_of(Record(value, RUN, 0)) == text
