@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import get_args
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import torch
@@ -140,17 +140,39 @@ class Gang:
             members=named,
         )
 
-    def replace(self, rank: int, *, port: int = PORT) -> Lease:
+    def saved(self) -> int:
+        """The newest step of which both servers have a whole part; 0 for none."""
+        steps = [
+            {each.begin.step for each in member.server.artifacts.values() if each.is_complete and each.begin.step}
+            for member in self.members
+        ]
+        return max(steps[0] & steps[1], default=0)
+
+    def put_together(self, step: int) -> UUID:
+        """A checkpoint of both parts, for both to fetch; its artifact."""
+        artifact_id = uuid4()
+        parts = [
+            each.files
+            for member in self.members
+            for each in member.server.artifacts.values()
+            if each.is_complete and each.begin.step == step
+        ]
+        for member in self.members:
+            member.server.downloads[artifact_id] = parts[1] | parts[0]  # the first one's manifest, as it counts
+            member.server.steps[artifact_id] = step
+        return artifact_id
+
+    def replace(self, rank: int, *, resume: UUID | None = None, port: int = PORT) -> Lease:
         """A lease in the place of one that has ended, in the next generation of both."""
         old, stays = self.leases[rank], self.leases[1 - rank]
         generation = old.assignment.generation + 1
         self.members[rank].server.forget_lease(old)
-        given = old.assignment.model_dump(
-            exclude={"lease_id", "fence", "node_id", "device_uuids", "generation", "gang"}
-        )
-        assignment = self.members[rank].assignment(**given, generation=generation, gang=self.place(rank, port))
+        own = {"lease_id", "fence", "node_id", "device_uuids", "generation", "gang", "resume_artifact_id"}
+        later = {"generation": generation, "resume_artifact_id": resume}
+        given = old.assignment.model_dump(exclude=own) | later
+        assignment = self.members[rank].assignment(**given, gang=self.place(rank, port))
         self.leases[rank] = self.members[rank].server.give(assignment)
-        changes = {"generation": generation, "gang": self.place(1 - rank, port)}
+        changes = {**later, "gang": self.place(1 - rank, port)}
         self.members[1 - rank].server.regroup(stays, stays.assignment.model_copy(update=changes))
         return self.leases[rank]
 
