@@ -24,8 +24,9 @@ from pathlib import Path
 
 from runtimes.contract import GANG_FILE, GANG_FILE_BYTES_MAX, JOINED_FILE, Env, ExitCode, checkpoint_step
 
-# From the loss of a peer until the marketplace has missed its node, found another one, and said that it is coming.
-WAIT_SECONDS_MAX = 75.0
+# From the loss of a peer until another one is coming: its node is missed, or has shipped its last checkpoint (two
+# minutes), and another one is looked for (30 s). Who is not to wait so long is stopped by the marketplace.
+WAIT_SECONDS_MAX = 240.0
 COMING_SECONDS_MAX = 3600.0  # from then on: the agent fetches a checkpoint, which may be large
 ORPHANS_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.2
@@ -73,10 +74,12 @@ class Launcher:
         (self._work / JOINED_FILE).write_text(str(self._current.number))
         while True:
             code, newer = self._run_ranks()
-            if newer is None and code in LOST_PEER_CODES:
+            if newer is None and code in LOST_PEER_CODES and self._stop is None:
                 newer = self._wait()
-            if newer is None or self._stop is not None:
+            if self._stop is not None:
                 return code
+            if newer is None:  # nobody had asked this node to stop: its ranks left with another one's
+                return int(ExitCode.LOST_PEER) if code == ExitCode.STOPPED else code
             self._join(newer)
 
     def _run_ranks(self) -> tuple[int, Generation | None]:

@@ -248,16 +248,17 @@ def explain(lease: Lease, claim: Claim, cost: Cost) -> str:
 
 
 def _explain_ending(lease: Lease, claim: Claim, cost: Cost) -> str:
-    if lease.unpaid and lease.replaced_at is None:
-        return (
-            f"The node claims {_seconds(claim.billable_ms)}. What it did again, and its waiting for another node of "
-            f"the gang in a lost one's place, is not charged: charged is {_seconds(cost.billable_ms)}."
-        )
     outcome = _OUTCOMES.get(lease.end_reason)
     rule = outcome.billable if outcome else Billable.OBSERVED
     what = f"({lease.end_reason}){_BLAME.get(_fault_of(lease), '')}"
     if rule == Billable.NOTHING:
         return f"It never did what was rented {what}: nothing is charged."
+    if lease.unpaid:
+        until = " up to the last complete checkpoint" if rule == Billable.CHECKPOINT else ""
+        return (
+            f"It ended {what}. Of the {_seconds(claim.billable_ms)} that the node claims{until}, what it did again and "
+            f"its waiting for another node of the gang are not charged: charged is {_seconds(cost.billable_ms)}."
+        )
     if rule == Billable.CHECKPOINT:
         lost_ms = claim.billable_ms - cost.billable_ms
         return kind_of(lease.attempt.job).explain_broken(what, cost.billable_ms, lost_ms)

@@ -1,5 +1,6 @@
 """Gangs whose lost nodes are replaced: one attempt, another generation."""
 
+import django.db.models.deletion
 from django.db import migrations, models
 
 
@@ -25,6 +26,11 @@ class Migration(migrations.Migration):
             model_name='artifact',
             name='generation',
             field=models.PositiveSmallIntegerField(db_default=0, default=0),
+        ),
+        migrations.AddField(
+            model_name='attempt',
+            name='began_from',
+            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='jobs.artifact'),
         ),
         migrations.AddField(
             model_name='attempt',

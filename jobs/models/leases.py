@@ -48,6 +48,8 @@ class Attempt(models.Model):
     exit_code = models.IntegerField(null=True, blank=True)
     resume_artifact = models.ForeignKey("Artifact", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     master_port = models.PositiveIntegerField(default=29500)
+    # What its first generation resumed from, where there were more: later ones go on from what it saved itself.
+    began_from = models.ForeignKey("Artifact", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     generation = models.PositiveSmallIntegerField(default=0, db_default=0)  # rises when lost nodes of it are replaced
     broken_at = models.DateTimeField(null=True, blank=True)  # since when it waits for others in lost nodes' places
     created_at = models.DateTimeField(auto_now_add=True)
@@ -179,7 +181,7 @@ class Lease(models.Model):
     def paid_of(self, ms: int) -> int:
         """Of the first `ms` milliseconds of its meter, how many are paid; see jobs/running/generations.py."""
         unpaid = counted = 0
-        for first, last in self.unpaid:  # in their order; where they overlap, each millisecond once
+        for first, last, *_ in self.unpaid:  # in their order; where they overlap, each millisecond once
             start, end = max(first, counted), ms if last is None else min(last, ms)
             unpaid += max(0, end - start)
             counted = max(counted, end)

@@ -27,6 +27,7 @@ from jobs.pricing.price_locks import price_of
 from jobs.running import generations, reports
 from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.wake import wake_nodes
+from provider_agent.protocol import charge
 
 ATTEMPTS_MAX = 100  # of one look
 
@@ -69,10 +70,16 @@ def _demand(whole: Demand, lost: Sequence[Lease], *, near: frozenset[UUID]) -> D
         whole,
         nodes=len(lost),
         kind=kinds.pop() if len(kinds) == 1 else whole.kind,
+        cap_usd_micros=sum(lease.cap_usd_micros - _cost_usd_micros(lease) for lease in lost),
         work_flops=whole.work_flops and whole.work_flops * len(lost) / whole.nodes,
         only_nodes=near,
         runtime_features=whole.runtime_features | {generations.FEATURE},
     )
+
+
+def _cost_usd_micros(lease: Lease) -> int:
+    """What a lost lease costs at most, before its end has frozen that."""
+    return min(charge(lease.rate_usd_micros_per_hour, lease.paid_of(lease.observed_ms)), lease.cap_usd_micros)
 
 
 def _near(attempt: Attempt, snapshot: FleetSnapshot) -> frozenset[UUID]:

@@ -35,9 +35,8 @@ def blame_checkpoint(attempt: Attempt, broken: Sequence[Lease]) -> None:
         return
     progress = Job.objects.values_list("progress", flat=True).get(pk=attempt.job_id)
     is_of_it = progress.get("attempt") == attempt.number
-    if (
-        attempt.generation and attempt.resume_artifact is not None
-    ):  # what came before was loaded by the generation before
+    if attempt.generation and attempt.resume_artifact is not None:
+        # What came before was loaded by the generation before.
         is_of_it = is_of_it and progress.get("resumed_from") == attempt.resume_artifact.step
     if is_of_it and progress.keys() & {"resumed_from", "step"}:
         return  # it had loaded it

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from jobs.models import Attempt, Job, Lease, Stream, StreamChunk
-from jobs.running import generations
 from jobs.running.curves import follow_curve
 from jobs.running.progress import advance_progress, read_progress
 from runtimes.contract import EVENT_LINE_BYTES_MAX, EventKind
@@ -35,8 +34,6 @@ def follow_events(lease: Lease, start: int, data: bytes) -> None:
     progress = advance_progress(job.progress, number, found)
     if progress != job.progress:
         Job.objects.filter(pk=job.pk).update(progress=progress)
-    if any(event["event"] == EventKind.RESUMED for event in found):
-        generations.begun(lease)
     if not lease.node_rank:  # the gang's rank zero alone reports steps
         follow_curve(job.pk, number, events)
 

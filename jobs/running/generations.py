@@ -20,6 +20,7 @@ from typing import Final
 
 from django.db.models import F
 
+from billing.charging import metering
 from jobs.artifacts.prune import abandon
 from jobs.leases import leasing
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
@@ -32,6 +33,7 @@ from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, Fault, 
 
 REPLACE_SECONDS: Final = 30  # the launchers of the others wait for 75, part of which it takes to miss a node
 GENERATIONS_MAX: Final = 1000  # of one attempt
+RECEIPT_AGE_MS_MAX: Final = 120_000
 FEATURE: Final = "generations"  # of an agent that knows them
 _UP: Final = frozenset({AttemptState.RUNNING, AttemptState.SUCCEEDED})
 REPLACEABLE: Final = frozenset(
@@ -78,17 +80,20 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
         lease.replaced_at = clock.now()
         lease.save(update_fields=["replaced_at"])
         leasing.end_lease(lease, REASONS[reason].billable, reason=reason)
-        Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
+        if REASONS[reason].fault == Fault.PROVIDER:
+            Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
+    if not attempt.generation:
+        attempt.began_from = attempt.resume_artifact
     attempt.generation += 1
     attempt.broken_at, attempt.resume_artifact, attempt.master_port = None, resume, master_port
-    attempt.save(update_fields=["generation", "broken_at", "resume_artifact", "master_port"])
+    attempt.save(update_fields=["generation", "began_from", "broken_at", "resume_artifact", "master_port"])
     for artifact in Artifact.objects.filter(attempt=attempt, kind="checkpoint", state=ArtifactState.UPLOADING):
         abandon(artifact, reason="another_generation")
     saved = dict(ArtifactPart.objects.filter(artifact=resume).values_list("lease_id", "billable_ms"))
     for lease in attempt.leases.live():
         if not _is_unpaid(lease):  # else the generation before never ran
             paid_until = lease.unpaid[-1][1] if lease.unpaid else 0
-            lease.unpaid = [*lease.unpaid, [max(saved.get(lease.pk, 0), paid_until), None]]
+            lease.unpaid = [*lease.unpaid, [max(saved.get(lease.pk, 0), paid_until), None, _unmetered_ms(lease)]]
             lease.save(update_fields=["unpaid"])
     Event.objects.create(
         subject_kind="attempt",
@@ -105,28 +110,27 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
 
 
 def close_unpaid(attempt: Attempt, *, has_begun: bool = False) -> int:
-    """Pay the leases of a locked job's attempt again, where all of them run, or another sign says that the generation
-    has begun: the report that it resumed, or a checkpoint of all of them. One node's word alone keeps nobody unpaid.
-
-    Returns for how many that is.
+    """Pay the leases of a locked job's attempt again, where all of them run, or (`has_begun`) a checkpoint of all of
+    them shows that they did: one node that never says that it runs keeps nobody unpaid. Returns for how many that is.
     """
     leases, count = list(attempt.leases.live()), 0
     if not has_begun and any(lease.reported_state not in _UP for lease in leases):
         return 0
     for lease in leases:
         if _is_unpaid(lease):
-            start, _ = lease.unpaid[-1]
-            lease.unpaid = [*lease.unpaid[:-1], [start, max(start, lease.observed_ms)]]
+            start, _, unmetered_ms = lease.unpaid[-1]
+            lease.unpaid = [*lease.unpaid[:-1], [start, max(start, lease.observed_ms - unmetered_ms)]]
             lease.save(update_fields=["unpaid"])
             count += 1
     return count
 
 
-def begun(lease: Lease) -> None:
-    """The program of a lease, whose job is locked, reports that it goes on from its checkpoint: all have met."""
-    attempt = Attempt.objects.get(pk=lease.attempt_id)
-    if attempt.generation and lease.replaced_at is None and attempt.broken_at is None:
-        close_unpaid(attempt, has_begun=True)
+def _unmetered_ms(lease: Lease) -> int:
+    """How long the lease was seen running and its meter did not count, as while its agent was away; 0 for a receipt
+    that is only as old as receipts are."""
+    newest = metering.newest(lease.pk)
+    behind_ms = lease.observed_ms - (newest.billable_ms if newest else 0)
+    return behind_ms if newest and behind_ms > RECEIPT_AGE_MS_MAX else 0
 
 
 def _is_unpaid(lease: Lease) -> bool:

@@ -32,6 +32,7 @@ from provider_agent.system.removal import remove_tree
 from runtimes import contract
 
 GIB = 1024**3
+GENERATION_PREFIX = "generation-"  # of the snapshots of all generations but the first
 PARTS_PARALLEL_MAX = 4
 OUTPUT_SECONDS_MAX = 900.0  # for reading the output, with more for what lies on the disk; then until each next part
 READ_PER_SECOND_LEAST = 50 * 1000**2  # bytes that lie on the disk: an empty terabyte has none
@@ -61,12 +62,12 @@ class ArtifactShipper:
         """Names of the folders that were taken already."""
         return {artifact.folder for artifact in self._context.journal.load_artifacts(self._entry.lease_id)}
 
-    async def take_checkpoint(self, relative: str, *, step: int, billable_ms: int) -> None:
+    async def take_checkpoint(self, relative: str, *, step: int, billable_ms: int, generation: int) -> None:
         """Take a complete folder out of the program's reach and journal that it must be shipped.
 
-        Raises what take_snapshot raises, and JournalFailed.
+        `generation`: of the gang whose ranks wrote it. Raises what take_snapshot raises, and JournalFailed.
         """
-        name = snapshot_name(relative)
+        name = snapshot_name(relative, generation)
         await asyncio.to_thread(take_snapshot, self._work(), relative, self._snapshot(name))
         self._add_checkpoint(name, step=step, billable_ms=billable_ms)
 
@@ -229,7 +230,7 @@ class ArtifactShipper:
             step=artifact.step,
             billable_ms=artifact.billable_ms,
             node_rank=assignment.gang.node_rank,
-            generation=assignment.generation,
+            generation=generation_of(artifact.folder),
             files=files,
         )
         has_some = bool(self._etags)
@@ -298,9 +299,16 @@ class ArtifactShipper:
             return
 
 
-def snapshot_name(relative: str) -> str:
-    """What the snapshot of a folder below the work folder is called."""
-    return relative.replace("/", "-")
+def snapshot_name(relative: str, generation: int = 0) -> str:
+    """What the snapshot of a folder below the work folder is called; another one for each generation of a gang."""
+    prefix = f"{GENERATION_PREFIX}{generation}-" if generation else ""
+    return prefix + relative.replace("/", "-")
+
+
+def generation_of(snapshot: str) -> int:
+    """The generation in a snapshot's name; 0 for the first."""
+    number = snapshot.removeprefix(GENERATION_PREFIX).partition("-")[0]
+    return int(number) if snapshot.startswith(GENERATION_PREFIX) and number.isdecimal() else 0
 
 
 def _list_files(folder: Path) -> list[ArtifactFile]:

@@ -49,9 +49,12 @@ class Generations:
         self._began = self._again_at = 0.0
 
     def is_between(self) -> bool:
-        """Whether ranks of a generation before the assignment's may still run and write."""
-        number = self._record.entry.generation
-        return number > 0 and (self._record.joined_generation() or 0) < number
+        """Whether ranks of a generation before the assignment's may still run and write.
+
+        A program whose launcher joins none (one of before, in an older image) began in the assignment's.
+        """
+        joined = self._record.joined_generation()
+        return joined is not None and joined < self._record.entry.generation
 
     def tick(self, handle: Handle) -> None:
         """Begin to prepare a generation that the program was not told of; raises CheckpointDamaged, and what keeps
@@ -97,7 +100,8 @@ class Generations:
         assignment = self._record.entry.assignment
         number, devices = assignment.generation, [context.devices[uuid] for uuid in assignment.device_uuids]
         await self._shipper.forget_unshipped()
-        room = folder / SNAPSHOTS_NAME / f"generation-{number}"  # on the work folder's disk: moving moves no bytes
+        await asyncio.to_thread(_remove_old, work, kept=self._record.joined_generation() or 0)
+        room = folder / SNAPSHOTS_NAME / f"preparing-{number}"  # on the work folder's disk: moving moves no bytes
         await asyncio.to_thread(remove_tree, room)
         room.mkdir(parents=True)
         await self._tell(room, work, {"coming": number})
@@ -127,6 +131,15 @@ class Generations:
         (room / GANG_FILE).write_text(json.dumps(body))
         await asyncio.to_thread(self._context.executor.give, room / GANG_FILE)
         await asyncio.to_thread(_move, room / GANG_FILE, work, GANG_FILE)
+
+
+def _remove_old(work: Path, *, kept: int) -> None:
+    """Delete the checkpoints that earlier generations went on from; ranks of the present one may still read theirs."""
+    own = f"{RESUME_NAME}-{kept}" if kept else RESUME_NAME
+    with os.scandir(work) as entries:
+        names = [entry.name for entry in entries if entry.name.partition("-")[0] == RESUME_NAME and entry.name != own]
+    for name in names:
+        remove_tree(work / name)
 
 
 def _move(source: Path, work: Path, name: str) -> None:

@@ -99,20 +99,23 @@ class Watch:
         The newest first: where there is no end of them, the others wait for the next scan. Where the job file names a
         path, its copies are the checkpoints, and the program's own are none.
         """
+        generation = self._record.entry.generation
         if self._copies.path is not None or self._generations.is_between():
             return
         known = self._shipper.known() | self._refused
         until = time.monotonic() + CHECKPOINT_SCAN_SECONDS_MAX
         found = await asyncio.to_thread(complete_checkpoints, self._record.work.resolve())
-        self._refused &= {snapshot_name(folder) for _, folder in found}  # those that are gone need no remembering
+        self._refused &= {
+            snapshot_name(folder, generation) for _, folder in found
+        }  # those that are gone need no remembering
         for step, folder in reversed(found):
             if time.monotonic() > until:
                 return
-            if (name := snapshot_name(folder)) in known:
+            if (name := snapshot_name(folder, generation)) in known:
                 continue
             billable_ms = self._record.billable_ms()
             try:
-                await self._shipper.take_checkpoint(folder, step=step, billable_ms=billable_ms)
+                await self._shipper.take_checkpoint(folder, step=step, billable_ms=billable_ms, generation=generation)
             except (OSError, ValueError, JournalFailed) as error:  # pruned meanwhile, or no checkpoint at all
                 if isinstance(error, ValueError):
                     self._refused.add(name)  # it has more than a checkpoint may: not to be looked at each second

@@ -13,7 +13,14 @@ from provider_agent.devices.base import cores_of
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.base import WORK_NAME
 from provider_agent.overlay import INTERFACE, Overlay
-from provider_agent.protocol import DEVICES_PER_NODE_MAX, Assignment, DeviceFacts, DeviceKind
+from provider_agent.protocol import (
+    DEVICES_PER_NODE_MAX,
+    GANG_PORT_FIRST,
+    GANG_PORTS,
+    Assignment,
+    DeviceFacts,
+    DeviceKind,
+)
 from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
 from runtimes.contract import CONTRACT_VERSION, GANG_FILE, Env
@@ -82,7 +89,10 @@ def rendezvous_of(assignment: Assignment, overlay: Overlay | None, *, fabric_add
     if gang.nodes == 1:
         return Rendezvous(LOOPBACK_INTERFACE, LOOPBACK, LOOPBACK, port)
     if overlay is not None:
-        return Rendezvous(INTERFACE, overlay.me.overlay_address, gang.master_address, gang.master_port)
+        # Another port in each generation: ranks of the one before that hang may still listen at theirs. All are the
+        # gang's own there; of those without an overlay the server chooses one.
+        port = GANG_PORT_FIRST + (gang.master_port - GANG_PORT_FIRST + assignment.generation) % GANG_PORTS
+        return Rendezvous(INTERFACE, overlay.me.overlay_address, gang.master_address, port)
     return Rendezvous(_interface_of(fabric_address), fabric_address, gang.master_address, gang.master_port)
 
 

@@ -148,7 +148,7 @@ def test_what_is_done_again_and_the_waiting_are_not_paid(gang):
     stage.see_running(stays, seconds=130)
     stage.send_report(other, AttemptState.PREPARING)
     stays.refresh_from_db()
-    assert stays.unpaid == [[MINUTE_MS, None]]
+    assert stays.unpaid == [[MINUTE_MS, None, 0]]
     stage.send_report(other, AttemptState.RUNNING)
     stays.refresh_from_db()
     ((start, end),) = stays.unpaid
@@ -236,7 +236,7 @@ def test_a_second_loss_after_progress_makes_a_third_generation(gang, rack):
     assert (attempt.generation, attempt.resume_artifact.step) == (2, 60)
     assert third.node_id not in {stays.node_id, lost.node_id, other.node_id}
     assert len(stays.unpaid) == 2
-    assert stays.unpaid[1] == [150_000, None]
+    assert stays.unpaid[1] == [150_000, None, 0]
 
 
 def test_the_log_of_a_rank_goes_on_with_the_other_nodes(gang):
@@ -285,7 +285,7 @@ def test_a_reading_that_its_node_made_up_makes_no_pay_negative(gang, rack):
     reports.lose(other.pk, Reason.NODE_SILENT, "")
     replacing.replace_lost()
     stays.refresh_from_db()
-    ((_, first_end), (second_start, _)) = stays.unpaid
+    ((_, first_end), (second_start, *_)) = stays.unpaid
     assert second_start == first_end
     assert stays.paid_of(200_000) == MINUTE_MS
 
