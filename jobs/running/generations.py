@@ -31,7 +31,7 @@ from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
 from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, Fault, Reason
 
-REPLACE_SECONDS: Final = 30  # the launchers of the others wait for 75, part of which it takes to miss a node
+REPLACE_SECONDS: Final = 30  # the launchers of the others wait for 240, most of which a node may take to end
 GENERATIONS_MAX: Final = 1000  # of one attempt
 RECEIPT_AGE_MS_MAX: Final = 120_000
 FEATURE: Final = "generations"  # of an agent that knows them
