@@ -39,7 +39,7 @@ def test_container_job_survives_the_agent_and_ships_its_output(bob: Bob) -> None
     eventually(lambda: lease.logs.endswith(b"up /souk\n"), "the first output")
     lines = lease.logs.decode().splitlines()[:-1]
     assert all(line.startswith("[souk] ") for line in lines)
-    assert [line.split()[1] for line in lines[:3]] == ["isolation:", "memory:", "processor:"]
+    assert [line.split()[1] for line in lines[:4]] == ["isolation:", "memory:", "shared", "processor:"]
     assert b"no limit" not in lease.logs, lease.logs
     logged = lease.logs
     bob.stop(signal.SIGKILL)

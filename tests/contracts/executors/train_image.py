@@ -23,7 +23,17 @@ ROOT = Path(__file__).parents[3]
 INGREDIENTS = [ROOT / "runtimes" / "images" / "Dockerfile.train", ROOT / "requirements.lock"]
 ENGINE = CACHE / "train-engine"
 WHEELS = CACHE / "wheels"
-PACKAGES = ["torch==2.13.0", "numpy", "peft", "pyarrow", "safetensors", "tokenizers", "transformers", "accelerate"]
+PACKAGES = [
+    "torch==2.13.0",
+    "bitsandbytes",
+    "numpy",
+    "peft",
+    "pyarrow",
+    "safetensors",
+    "tokenizers",
+    "transformers",
+    "accelerate",
+]
 PORT = 8123
 BUILD_SECONDS_MAX = 900
 
