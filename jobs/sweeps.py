@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from billing.states.chain import EscrowHoldState
 from jobs import lifecycle
@@ -29,11 +29,11 @@ from jobs.escrow import delegations, holding
 from jobs.kinds.base import STOP_GRACE_SECONDS
 from jobs.kinds.believing import is_spent
 from jobs.kinds.registry import kind_of
-from jobs.models import Attempt, Job, Lease, PriceHalt
+from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.placing import reasons, requotes
-from jobs.running import reports
+from jobs.running import generations, reports
 from jobs.running.preparing import PREPARE_SECONDS_MAX, is_still
-from jobs.states import JOB_WAITING, JobState, LeaseState
+from jobs.states import JOB_WAITING, LEASE_LIVE, JobState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.errors import StateConflict
 from marketplace.foundation.exclusive import log_failures
@@ -117,6 +117,7 @@ def sweep_jobs() -> int:
     count = 0
     parts = (
         _conclude_drained,
+        _pay_again,
         _stop_spent,
         _stop_late,
         _stop_quarantined,
@@ -132,13 +133,30 @@ def sweep_jobs() -> int:
 
 
 def _conclude_drained() -> int:
-    waiting = Attempt.objects.live().filter(leases__reported_state__in=ATTEMPT_ENDS).distinct()
+    waiting = Attempt.objects.live().filter(leases__reported_state__in=ATTEMPT_ENDS, leases__state__in=LEASE_LIVE)
+    waiting = waiting.distinct()
     count = 0
     for attempt_id, job_id in list(waiting.values_list("pk", "job_id")[:SWEEP_ROWS_MAX]):
         with log_failures("An attempt could not be finished.", job_id=str(job_id)), transaction.atomic():
             job = lifecycle.lock(job_id)
             attempt = Attempt.objects.live().filter(pk=attempt_id).first()
             count += bool(attempt and reports.conclude(job, attempt))
+    return count
+
+
+def _pay_again() -> int:
+    """Gangs of which a node was replaced, and of which all have saved a checkpoint since: all of them work."""
+    later = Attempt.objects.live().filter(generation__gt=0)
+    saved = Artifact.objects.complete().filter(
+        attempt=OuterRef("pk"), kind="checkpoint", generation=OuterRef("generation")
+    )
+    count = 0
+    for attempt_id, job_id in list(later.filter(Exists(saved)).values_list("pk", "job_id")[:SWEEP_ROWS_MAX]):
+        with log_failures("A gang could not be paid again.", job_id=str(job_id)), transaction.atomic():
+            lifecycle.lock(job_id)
+            attempt = Attempt.objects.live().filter(pk=attempt_id).first()
+            if attempt is not None and attempt.broken_at is None:
+                count += generations.close_unpaid(attempt, has_begun=True)
     return count
 
 

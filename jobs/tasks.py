@@ -7,7 +7,7 @@ from celery import shared_task
 from jobs import sweeps
 from jobs.artifacts import charges, prune, retention
 from jobs.endpoints import keys, minutes, token_payments, usage_statements
-from jobs.placing import placement
+from jobs.placing import placement, replacing
 from jobs.running import lost_nodes
 from jobs.serving import audits, prepaid_windows, reconcile
 from marketplace.foundation.exclusive import only_one
@@ -15,9 +15,9 @@ from marketplace.foundation.exclusive import only_one
 
 @shared_task
 def place_jobs() -> int:
-    """Place what waits; started by every submit, and by beat for what it missed."""
+    """Replace the lost nodes of gangs, place what waits; started by every submit, and by beat for what it missed."""
     with only_one("place_jobs") as is_mine:
-        return placement.place_waiting() if is_mine else 0
+        return replacing.replace_lost() + placement.place_waiting() if is_mine else 0
 
 
 @shared_task

@@ -24,6 +24,7 @@ RUNTIME_FEATURES = (
     "checkpoint_auto",
     "setup",
     "requirements",
+    "generations",
     "requirements_lock",
     "train.ddp",
     "train.hsdp",

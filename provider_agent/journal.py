@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -57,6 +57,11 @@ class LeaseEntry:
     @property
     def lease_id(self) -> UUID:
         return self.assignment.lease_id
+
+    @property
+    def generation(self) -> int:
+        """Of the gang."""
+        return self.assignment.generation
 
     @property
     def has_ended(self) -> bool:
@@ -209,6 +214,12 @@ class Journal:
             ArtifactEntry(row["folder"], row["kind"], row["step"], row["billable_ms"], bool(row["shipped"]))
             for row in rows
         ]
+
+    def forget_artifacts(self, lease_id: UUID, folders: Iterable[str]) -> None:
+        """Drop these artifacts of a lease."""
+        with self.transaction():
+            for folder in folders:
+                self._write("DELETE FROM artifact WHERE lease_id = ? AND folder = ?", (str(lease_id), folder))
 
     # --- facts
 

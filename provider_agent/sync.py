@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from provider_agent.context import AgentContext
 from provider_agent.errors import AgentError, AssignmentRefused, JournalFailed, Refused, StaleFence
-from provider_agent.lease.assignments import accept_assignment
+from provider_agent.lease.assignments import accept_assignment, accept_generation
 from provider_agent.lease.attempts import Attempt
 from provider_agent.lease.serving import accept_gateways
 from provider_agent.node.device_checks import DeviceChecks
@@ -183,8 +183,21 @@ class Sync:
             log.error("The server sent another fence than the assignment's. lease_id=%s", desired.lease_id)
             return
         attempt.extend_lease(desired.lease_until, server_time=server_time)
+        if desired.assignment is not None and desired.action == "run":
+            self._regroup(attempt, desired)
         if desired.action == "stop":
             attempt.request_stop(desired.stop_reason or Reason.CANCELLED_BY_OPERATOR)
+
+    def _regroup(self, attempt: Attempt, desired: Desired) -> None:
+        """Take the place in a later generation of the gang; the program's launcher is told once it is prepared."""
+        if attempt.entry.has_ended:
+            return
+        try:
+            if accept_generation(self._context, attempt.entry, desired):
+                log.info("The gang changes. lease_id=%s generation=%s", desired.lease_id, attempt.entry.generation)
+        except (AssignmentRefused, JournalFailed) as error:
+            log.error("A later generation was refused: %s lease_id=%s", error, desired.lease_id)
+            self.last_error = str(error)
 
     async def _forget(self, lease_id: UUID) -> None:
         """Drop a settled lease; one that still runs is stopped first and forgotten at a later beat."""

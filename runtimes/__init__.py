@@ -5,6 +5,7 @@ plan/           what a training takes, by arithmetic without torch; the server a
 reporting.py    for programs of customers' own: progress, metrics, checkpoints; one file that stands alone
 checking.py     a configuration checked whole, with every mistake
 launch.py       torchrun for a container: its arguments from the environment, the ranks' exit code
+generations.py  outlives the ranks of its node, where a lost node of the gang is replaced
 rendezvous.py   waits for a gang's network interface and for its rank zero
 train/          trains language models
 serve/          serves models

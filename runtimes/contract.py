@@ -54,10 +54,14 @@ PREPARING_AMOUNT_MAX = 2**53  # the largest integer that every reader of JSON ke
 PREPARING_UNIT = re.compile(r"[a-z]{1,20}")  # bytes, documents, tokens, ...
 # Of `metrics` in `step` and `evaluated` events: the names that figures of an own program may have.
 METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,39}")
+# In the work folder of a gang's node: the newest generation, by the agent, and the one that runs, by the launcher.
+GANG_FILE = "gang.json"
+JOINED_FILE = ".gang-joined"
+GANG_FILE_BYTES_MAX = 64 * 1024
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
 HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
-RESERVED_NAMES = frozenset({"checkpoint", "resume", "config.json", "events.jsonl", SERVE_SOCKET})
+RESERVED_NAMES = frozenset({"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, SERVE_SOCKET})
 WHEELS_NAME = "wheels"  # beside a file of requirements: packages that are not fetched from the internet
 LOCK_NAME = "uv.lock"  # in place of a file of requirements, beside its project
 PROJECT_NAME = "pyproject.toml"
@@ -94,6 +98,8 @@ class Env(StrEnum):
     # "0": the interval stays as it is; else a runtime may reckon its own, by Young and Daly
     MEAN_SECONDS_TO_FAILURE = "SOUK_MEAN_SECONDS_TO_FAILURE"
     CHECKPOINT_KEEP = "SOUK_CHECKPOINT_KEEP"
+    # The number of the gang's generation, whose successors GANG_FILE may announce; empty: none are (generations.py)
+    GENERATION = "SOUK_GENERATION"
 
 
 class ExitCode(IntEnum):
@@ -106,6 +112,7 @@ class ExitCode(IntEnum):
     STOPPED = 75  # SIGTERM was honoured: a checkpoint was saved before leaving
     BAD_CHECKPOINT = 76  # SOUK_RESUME_FROM cannot be resumed from: whoever saved it answers for it, not the job
     OUT_OF_MEMORY = 77
+    LOST_PEER = 79  # a connection to another rank broke, or nothing came over it: that one's doing, or the network's
 
 
 class EventKind(StrEnum):

@@ -3,7 +3,8 @@
     python -m runtimes.launch                        the built-in training on this node's devices
     python -m runtimes.launch some.module --flag     any other module
 
-In a gang it first waits for the gang's interface, and for rank zero (rendezvous.py).
+In a gang it first waits for the gang's interface, and for rank zero (rendezvous.py). Where lost nodes of the gang are
+replaced, it runs below a process that outlives the ranks (generations.py).
 
 torchrun itself ends with 1 whatever its ranks ended with, and on SIGTERM kills them after 30 seconds. Here the code of
 contract.ExitCode comes through, and SIGTERM is handed on to the ranks, which take the time they need.
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Env, ExitCode
+from runtimes.generations import Launcher
 from runtimes.rendezvous import RANK_ZERO_SECONDS_MAX, RendezvousError, wait_for_gang
 from runtimes.train.collective_trace import describe_traces, remove_traces
 
@@ -35,6 +37,8 @@ NAMED_CODES = (
 def main(argv: list[str] | None = None) -> int:
     """Start one rank a device, wait for all, and return the exit code that names the cause of their end."""
     arguments = sys.argv[1:] if argv is None else argv
+    if os.environ.get(Env.GENERATION):
+        return Launcher(["-m", "runtimes.launch", *arguments], os.environ).run()
     try:
         wait_for_gang(os.environ)  # SIGTERM ends the waiting
     except RendezvousError as error:
@@ -55,6 +59,9 @@ def main(argv: list[str] | None = None) -> int:
         if work is not None and code not in NAMED_CODES:  # of a named cause the other ranks' traces are echoes
             say_where_ranks_were(work)
         return code
+    except (RuntimeError, OSError) as error:  # the store's node is gone before the ranks were started
+        print(f"The gang did not meet: {error}", file=sys.stderr)  # noqa: T201 - into the job's log
+        return ExitCode.LOST_PEER
     return ExitCode.OK
 
 
@@ -89,7 +96,7 @@ def exit_code_of(codes: Iterable[int]) -> int:
         if code in found:
             return code
     signals = [128 - code for code in found if code < 0 and code != -signal.SIGTERM]
-    others = [code for code in found if code > 0]
+    others = sorted((code for code in found if code > 0), key=lambda code: code == ExitCode.LOST_PEER)
     return next(iter([*signals, *others]), int(ExitCode.INTERNAL))
 
 

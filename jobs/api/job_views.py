@@ -97,7 +97,7 @@ def _show_job(job: Job, *, cost_usd_micros: int) -> JobView:
 
 
 def _show_attempt(attempt: Attempt, claims: Mapping[UUID, Claim]) -> AttemptView:
-    leases = sorted(attempt.leases.all(), key=lambda lease: lease.node_rank)
+    leases = sorted(attempt.leases.all(), key=lambda lease: (lease.node_rank, lease.reserved_at))
     return AttemptView(
         attempt_id=attempt.id,
         number=attempt.number,

@@ -86,7 +86,8 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
             yield f"its files have {has} bytes, and {artifact.step} steps take at least {needs}"
     manifest = _read(part, MANIFEST_NAME, MANIFEST_BYTES_MAX)
     known = {"step": artifact.step, "node_rank": part.node_rank, "nodes": artifact.parts_expected}
-    known["world_size"] = sum(lease.device_count for lease in artifact.attempt.leases.all()) if artifact.attempt else 0
+    leases = artifact.attempt.leases.filter(replaced_at=None) if artifact.attempt else ()
+    known["world_size"] = sum(lease.device_count for lease in leases)
     yield from _differences(MANIFEST_NAME, manifest, known)
     listed = manifest.get("files")
     announced = {(file["path"], file["size"], file["sha256"]) for file in part.files if file["path"] != MANIFEST_NAME}

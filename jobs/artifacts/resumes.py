@@ -86,12 +86,13 @@ def proven_attempt(job_id: UUID) -> Attempt | None:
 
     What attempts before it saved is not needed any more.
     """
-    went_on = _went_on(Attempt.objects.filter(job_id=job_id, resume_artifact__condemned_at=None))
-    went_on = went_on.order_by("-resume_artifact__attempt__number")
-    for attempt in went_on.select_related("resume_artifact__attempt", "job"):
-        before = attempt.resume_artifact.attempt if attempt.resume_artifact else None
-        if before is None:
-            continue
+    went_on = _went_on(Attempt.objects.filter(job_id=job_id))
+    found = [
+        (attempt, origin.attempt)
+        for attempt in went_on.select_related("resume_artifact__attempt", "began_from__attempt", "job")
+        if (origin := _origin(attempt)) is not None and origin.condemned_at is None and origin.attempt is not None
+    ]
+    for attempt, before in sorted(found, key=lambda pair: pair[1].number, reverse=True):
         others = _providers([attempt.pk])
         if others - _providers([before.pk]) or others == {attempt.job.organisation_id}:
             return before
@@ -121,7 +122,16 @@ def _count_judges(attempt_ids: Iterable[UUID], *, apart_from: set[UUID]) -> int:
 
 
 def _has_worked(artifact: Artifact) -> bool:
-    return _went_on(Attempt.objects.filter(resume_artifact=artifact)).exists()
+    others = Q(resume_artifact=artifact) & ~Q(resume_artifact__attempt=F("pk"))
+    return _went_on(Attempt.objects.filter(others | Q(began_from=artifact))).exists()
+
+
+def _origin(attempt: Attempt) -> Artifact | None:
+    """The checkpoint of an attempt before it that it went on from. A later generation of a gang goes on from what its
+    own attempt had saved, which proves nothing of others."""
+    if attempt.generation:
+        return attempt.began_from
+    return attempt.resume_artifact
 
 
 def _went_on(attempts: models.QuerySet[Attempt]) -> models.QuerySet[Attempt]:

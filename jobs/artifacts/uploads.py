@@ -41,11 +41,16 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
         raise BadManifest("A checkpoint has a step, and an output has none.")
     if request.step is not None:
         checkpoints.check_step(lease, request.step)
+    if request.kind == "checkpoint" and request.generation != lease.attempt.generation:
+        # Ranks of a generation before wrote it: a part of it beside parts of this one would be nobody's training.
+        raise BadManifest(f"The gang is in its generation {lease.attempt.generation}, not {request.generation}.")
     with transaction.atomic():
         # The job's row first, as everywhere. The rows below refer to it, so the database locks it at the commit at the
         # latest: who wrote them before then deadlocks with who holds the job and waits for one of them.
         lifecycle.lock(lease.attempt.job_id)
         lease = require_live(lease.pk, fence=fence)
+        if request.kind == "checkpoint" and request.generation != lease.attempt.generation:
+            raise BadManifest("The gang went on with another generation meanwhile.")
         artifact = _find_or_create(lease, request)
         part, is_new = ArtifactPart.objects.get_or_create(
             artifact=artifact,
@@ -106,12 +111,13 @@ def _find_or_create(lease: Lease, request: ArtifactBegin) -> Artifact:
     job = lease.attempt.job
     artifact, is_new = Artifact.objects.get_or_create(
         attempt=lease.attempt,
+        generation=lease.attempt.generation if request.kind == "checkpoint" else 0,
         kind=request.kind,
         step=request.step,
         defaults={
             "organisation_id": job.organisation_id,
             "job": job,
-            "parts_expected": lease.attempt.leases.count(),
+            "parts_expected": lease.attempt.leases.live().count(),
         },
     )
     if is_new:

@@ -13,7 +13,7 @@ from jobs.bills.price_views import list_changes
 from jobs.endpoints.usage_statements import compare
 from jobs.escrow import holding, views
 from jobs.kinds.registry import kind_of
-from jobs.leases.leasing import is_paid_by_contract
+from jobs.leases.leasing import GRACE_MS, is_paid_by_contract
 from jobs.models import Job, Lease, Replica
 from jobs.payment.terms import Payment
 from jobs.pricing.costs import NO_CLAIM, Claim, Cost, cost_of
@@ -21,7 +21,7 @@ from jobs.pricing.price_locks import payment_of, price_of
 from jobs.states import JOB_ENDS, LeaseState
 from jobs.wire import BillLine, BillView, JobPriceView, PriceView
 from jobs.wire.bill import ServedCounts
-from provider_agent.protocol import REASONS, Billable, Fault, Outcome, SignedReceipt, charge
+from provider_agent.protocol import REASONS, Billable, Fault, Outcome, Reason, SignedReceipt, charge
 
 MS_PER_SECOND = 1000
 _OUTCOMES: dict[str, Outcome] = {reason.value: outcome for reason, outcome in REASONS.items()}
@@ -37,7 +37,7 @@ def make_bill(job: Job) -> BillView:
     leases = list(
         Lease.objects.filter(attempt__job=job)
         .select_related("attempt__job__quote__asset", "node", "asset", "price_lock")
-        .order_by("attempt__number", "node_rank")
+        .order_by("attempt__number", "node_rank", "reserved_at")
     )
     receipts = receipts_of([lease.id for lease in leases])
     parts = list(Settlement.objects.filter(job_id=job.id).order_by("created_at"))
@@ -190,11 +190,29 @@ def line_of(lease: Lease, receipts: list[SignedReceipt]) -> dict[str, Any]:
         "is_ended": lease.state == LeaseState.ENDED,
         "charged_seq": lease.charged_seq,
         "checkpoint_ms": lease.checkpoint_ms,
-        "reason": lease.attempt.reason,
-        "fault": lease.attempt.fault,
+        "unpaid_ms": _unpaid_ms(lease, receipts),
+        "reason": lease.end_reason,
+        "fault": _fault_of(lease),
         "explanation": explain(lease, claim, cost),
         "counts": _counts_of(lease),
     }
+
+
+def _unpaid_ms(lease: Lease, receipts: list[SignedReceipt]) -> int:
+    """Of what it signed by the receipt that counts, what is not paid by the loss of another node of its gang."""
+    if not lease.unpaid or not receipts or lease.charged_seq == 0:
+        return 0
+    signed = receipts[(lease.charged_seq or len(receipts)) - 1].receipt.billable_ms
+    due = min(signed, lease.observed_ms + GRACE_MS)
+    if lease.checkpoint_ms is not None:
+        due = min(due, lease.checkpoint_ms)
+    return due - lease.paid_of(due)
+
+
+def _fault_of(lease: Lease) -> str:
+    if lease.replaced_at is None:
+        return lease.attempt.fault
+    return REASONS[Reason(lease.end_reason)].fault.value
 
 
 def _counts_of(lease: Lease) -> ServedCounts | None:
@@ -230,11 +248,17 @@ def explain(lease: Lease, claim: Claim, cost: Cost) -> str:
 
 
 def _explain_ending(lease: Lease, claim: Claim, cost: Cost) -> str:
-    outcome = _OUTCOMES.get(lease.attempt.reason)
+    outcome = _OUTCOMES.get(lease.end_reason)
     rule = outcome.billable if outcome else Billable.OBSERVED
-    what = f"({lease.attempt.reason}){_BLAME.get(lease.attempt.fault, '')}"
+    what = f"({lease.end_reason}){_BLAME.get(_fault_of(lease), '')}"
     if rule == Billable.NOTHING:
         return f"It never did what was rented {what}: nothing is charged."
+    if lease.unpaid:
+        until = " up to the last complete checkpoint" if rule == Billable.CHECKPOINT else ""
+        return (
+            f"It ended {what}. Of the {_seconds(claim.billable_ms)} that the node claims{until}, what it did again and "
+            f"its waiting for another node of the gang are not charged: charged is {_seconds(cost.billable_ms)}."
+        )
     if rule == Billable.CHECKPOINT:
         lost_ms = claim.billable_ms - cost.billable_ms
         return kind_of(lease.attempt.job).explain_broken(what, cost.billable_ms, lost_ms)

@@ -85,8 +85,11 @@ def of_resumed(lease: Lease, reason: Reason) -> Reason:
     if reason not in {Reason.BAD_INPUT, Reason.BAD_CONFIG, Reason.BAD_CHECKPOINT}:
         return reason
     attempt, is_ours = lease.attempt, not lease.attempt.job.spec.get("command")
-    has_resumed = attempt.artifacts.filter(kind="checkpoint", state=ArtifactState.COMPLETE).exists()
-    if is_ours and attempt.resume_artifact_id is not None and not has_resumed:
+    saved = attempt.artifacts.filter(kind="checkpoint", state=ArtifactState.COMPLETE)
+    # A later generation of a gang resumes from what its own attempt had saved before.
+    resumed_id = attempt.resume_artifact_id
+    has_resumed = resumed_id and saved.filter(generation=attempt.generation).exclude(pk=resumed_id).exists()
+    if is_ours and resumed_id is not None and not has_resumed:
         return Reason.BAD_CHECKPOINT
     return Reason.FALSE_REASON if reason == Reason.BAD_CHECKPOINT else reason
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from jobs.models import Job
+from jobs.models import Job, Lease
+from jobs.pricing.costs import charged_of
 from jobs.states import JobState
 from provider_agent.protocol import AttemptState, Outcome, Reason
 
+REST_SHARE_MIN: Final = 0.05  # of a cap, that is worth another attempt
 IMAGE_TRIES: Final = 2  # of attempts that could not have the image that the customer named
 
 
@@ -34,10 +36,20 @@ def next_step(job: Job, reason: Reason, outcome: Outcome, *, message: str) -> Ne
     if outcome.state == AttemptState.SUCCEEDED:
         return NextStep(JobState.COMPLETED, reason)
     if reason == Reason.BUDGET_EXHAUSTED and job.state == JobState.RUNNING and not job.is_escrow:
+        if _has_unpaid_rest(job):
+            return NextStep(JobState.RECOVERING, reason, message)
         return NextStep(JobState.PAUSED, reason, message)
     if _may_retry(job, reason, outcome):
         return NextStep(JobState.RECOVERING, reason, message)
     return NextStep(JobState.FAILED, reason, message)
+
+
+def _has_unpaid_rest(job: Job) -> bool:
+    """Whether meters came to the cap's end by time that is not paid: a node of the gang was lost, and the rest of the
+    money is there still."""
+    if not Lease.objects.filter(attempt__job=job).exclude(unpaid=[]).exists():
+        return False
+    return job.cap_usd_micros - charged_of(job).usd_micros > job.cap_usd_micros * REST_SHARE_MIN
 
 
 def _may_retry(job: Job, reason: Reason, outcome: Outcome) -> bool:

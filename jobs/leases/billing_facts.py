@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from billing.charging.endings import Ending, record_end
 from jobs.models import Lease
+from provider_agent.protocol import REASONS, Reason
 
 
 def keep(lease: Lease, *, reason: str, checkpointed_ms: int) -> None:
@@ -18,7 +19,7 @@ def keep(lease: Lease, *, reason: str, checkpointed_ms: int) -> None:
             customer_id=attempt.job.organisation_id,
             provider_id=lease.node.provider.organisation_id,
             reason=str(reason),
-            fault=attempt.fault,
+            fault=attempt.fault if lease.replaced_at is None else REASONS[Reason(lease.reported_reason)].fault.value,
             message=attempt.message,
             reported_reason=lease.reported_reason,
             exit_code=lease.exit_code,

@@ -40,7 +40,7 @@ def choose_port(seed: int, node_ids: Iterable[UUID]) -> int:
 def gang_place(lease: Lease) -> GangPlace:
     """A lease's place in its gang. Where every member's node makes the same overlay, with the members by rank."""
     attempt = lease.attempt
-    nodes = [each.node for each in attempt.leases.select_related("node").order_by("node_rank")]
+    nodes = [each.node for each in attempt.leases.live().select_related("node").order_by("node_rank")]
     place = GangPlace(
         nodes=len(nodes),
         node_rank=lease.node_rank,

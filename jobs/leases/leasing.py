@@ -126,7 +126,7 @@ def recharge(lease: Lease) -> int:
     The one exception to a price that is decided for ever, and only while its job has not ended: nothing was settled
     yet. What a contract pays was handed to it already. Call it with the job's row locked.
     """
-    rule = REASONS[Reason(lease.attempt.reason)].billable if lease.state == LeaseState.ENDED else Billable.OBSERVED
+    rule = REASONS[Reason(lease.end_reason)].billable if lease.state == LeaseState.ENDED else Billable.OBSERVED
     if rule != Billable.CHECKPOINT or lease.attempt.job.state in JOB_ENDS or is_paid_by_contract(lease):
         return 0
     meter, before = read_meter(lease, rule), lease.charge_units or 0
@@ -157,7 +157,7 @@ def read_meter(lease: Lease, billable: Billable) -> MeterReading:
     if billable == Billable.NOTHING:
         return MeterReading(0, seq, None)
     saved = None if billable == Billable.OBSERVED else _saved_ms(lease)
-    due = claimed if saved is None else min(claimed, saved)
+    due = lease.paid_of(claimed if saved is None else min(claimed, saved))
     if not is_paid_by_contract(lease):
         return MeterReading(due, seq, saved)
     within = metering.newest_within(lease.id, due)

@@ -38,6 +38,7 @@ class Artifact(models.Model):
     attempt = models.ForeignKey(Attempt, null=True, blank=True, on_delete=models.PROTECT, related_name="artifacts")
     kind = models.CharField(max_length=16, choices=ArtifactKind.choices)
     step = models.PositiveBigIntegerField(null=True, blank=True)
+    generation = models.PositiveSmallIntegerField(default=0, db_default=0)  # of the gang that saved it
     state = models.CharField(max_length=16, choices=ArtifactState.choices, default=ArtifactState.UPLOADING)
     parts_expected = models.PositiveSmallIntegerField(default=1)
     size_bytes = models.PositiveBigIntegerField(default=0)
@@ -55,7 +56,7 @@ class Artifact(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(state__in=ArtifactState.values), name="artifact_state_known"),
             models.UniqueConstraint(
-                fields=["attempt", "kind", "step"],
+                fields=["attempt", "kind", "step", "generation"],
                 nulls_distinct=False,
                 condition=Q(attempt__isnull=False),
                 name="one_artifact_per_attempt_and_step",

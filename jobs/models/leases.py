@@ -48,6 +48,10 @@ class Attempt(models.Model):
     exit_code = models.IntegerField(null=True, blank=True)
     resume_artifact = models.ForeignKey("Artifact", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     master_port = models.PositiveIntegerField(default=29500)
+    # What its first generation resumed from, where there were more: later ones go on from what it saved itself.
+    began_from = models.ForeignKey("Artifact", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    generation = models.PositiveSmallIntegerField(default=0, db_default=0)  # rises when lost nodes of it are replaced
+    broken_at = models.DateTimeField(null=True, blank=True)  # since when it waits for others in lost nodes' places
     created_at = models.DateTimeField(auto_now_add=True)
     running_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
@@ -115,6 +119,12 @@ class Lease(models.Model):
     charge_usd_micros = models.PositiveBigIntegerField(null=True, blank=True)
     charge_units = AmountField(null=True, blank=True)  # type: ignore[misc] # its own type knows no NULL
     charged_seq = models.PositiveBigIntegerField(null=True, blank=True)  # the receipt that counted; 0: none had come
+    # Spans of its meter, in milliseconds, that are not paid: done again, or spent waiting, by the loss of another node.
+    unpaid: models.JSONField[Any, Any] = models.JSONField(
+        default=list, blank=True, db_default=models.Value([], models.JSONField())
+    )
+    follows_generations = models.BooleanField(default=False, db_default=False)  # its program goes on in a later one
+    replaced_at = models.DateTimeField(null=True, blank=True)  # when another lease took its place in the same attempt
     checkpoint_ms = models.PositiveBigIntegerField(null=True, blank=True)  # where the rule billed up to a checkpoint
     reserved_at = models.DateTimeField(auto_now_add=True)
     active_at = models.DateTimeField(null=True, blank=True)
@@ -124,7 +134,9 @@ class Lease(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["attempt", "node_rank"], name="one_lease_per_rank"),
+            models.UniqueConstraint(
+                fields=["attempt", "node_rank"], condition=Q(replaced_at=None), name="one_lease_per_rank"
+            ),
             models.CheckConstraint(condition=Q(state__in=LeaseState.values), name="lease_state_known"),
             models.CheckConstraint(
                 condition=Q(rate_usd_micros_per_hour=F("price_usd_micros_per_device_hour") * F("device_count")),
@@ -165,6 +177,20 @@ class Lease(models.Model):
         if self.running_at is None or self.observed_until is None:
             return 0
         return max(0, (self.observed_until - self.running_at) // timedelta(milliseconds=1))
+
+    def paid_of(self, ms: int) -> int:
+        """Of the first `ms` milliseconds of its meter, how many are paid; see jobs/running/generations.py."""
+        unpaid = counted = 0
+        for first, last, *_ in self.unpaid:  # in their order; where they overlap, each millisecond once
+            start, end = max(first, counted), ms if last is None else min(last, ms)
+            unpaid += max(0, end - start)
+            counted = max(counted, end)
+        return max(0, ms - unpaid)
+
+    @property
+    def end_reason(self) -> str:
+        """Why it ended: as its attempt did, or for a reason of its own where another lease took its place."""
+        return self.reported_reason if self.replaced_at is not None else self.attempt.reason
 
     @property
     def payment_terms(self) -> PaymentTerms | None:

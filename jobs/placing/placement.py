@@ -95,7 +95,7 @@ def place_batch(tick: Tick | None = None, limit: int | None = None) -> int:
     for turn, job in enumerate(funding.set_aside(waiting)):
         with log_failures("A waiting job could not be read.", job_id=str(job.id)):
             if not requotes.halts(job):
-                requests.append(_request(job, turn=turn))
+                requests.append(request_of(job, turn=turn))
     placed, result = _place_matched(requests, tick)
     reasons.show(result, {request.key: request.demand for request in requests}, waiting)
     if len(waiting) == limit:
@@ -248,7 +248,7 @@ def _is_accepted(job: Job, node: Node) -> bool:
     )
 
 
-def _request(job: Job, *, turn: int = 0) -> MatchRequest:
+def request_of(job: Job, *, turn: int = 0) -> MatchRequest:
     left = (job.deadline_at - clock.now()).total_seconds() if job.deadline_at else None
     demand = demand_of(
         from_wire(job.spec),
@@ -271,6 +271,7 @@ def _avoided(job: Job) -> frozenset[UUID]:
     at_fault |= Q(attempt__reason__in=[Reason.BAD_CHECKPOINT.value, Reason.IMAGE_UNAVAILABLE.value])
     failed = Lease.objects.filter(at_fault, attempt__job=job)
     failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
+    failed |= Lease.objects.filter(attempt__job=job, replaced_at__isnull=False)
     rows = list(failed.values_list("node_id", "node__provider_id", "reported_reason"))
     nodes = {node_id for node_id, _, _ in rows}
     without_image = {provider_id for _, provider_id, reason in rows if reason == Reason.IMAGE_UNAVAILABLE}

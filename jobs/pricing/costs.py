@@ -54,7 +54,7 @@ def cost_of(lease: Lease, claim: Claim) -> Cost:
     """The frozen charge of an ended lease; of a live one the lesser of what its node signed and what the server saw."""
     if lease.state == LeaseState.ENDED:
         return Cost(lease.billable_ms or 0, lease.charge_usd_micros or 0, lease.charge_units or 0)
-    billable_ms = min(claim.billable_ms, lease.observed_ms)
+    billable_ms = lease.paid_of(min(claim.billable_ms, lease.observed_ms))
     return Cost(
         billable_ms,
         min(charge(lease.rate_usd_micros_per_hour, billable_ms), lease.cap_usd_micros),

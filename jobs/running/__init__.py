@@ -3,6 +3,7 @@
 assignments.py   the desired state of a node, with its signed assignments
 reports.py       reported states move attempts and jobs
 lost_nodes.py    a node that fell silent loses its leases, and its jobs are tried again
+generations.py   a gang's lost node is replaced, and the rest of its attempt goes on
 causes.py        of several bad ends of one attempt, the first in truth; what an end counts as
 streams.py       logs and events, appended and read by offset
 stream_polls.py  polls of them that wait, many at once

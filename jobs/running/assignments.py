@@ -58,7 +58,9 @@ def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list
     desired = []
     for lease in live:  # one that cannot be made must not keep the node's others from going on
         with log_failures("An assignment could not be made.", lease_id=str(lease.id)):
-            desired.append(_wanted(lease, until, is_known=lease.id in known))
+            report = known.get(lease.id)
+            is_known = report is not None and report.generation >= lease.attempt.generation
+            desired.append(_wanted(lease, until, is_known=is_known))
     gone = set(known) - {lease.id for lease in live}
     ended = {lease.id: lease for lease in Lease.objects.filter(pk__in=gone, node=node)}
     forget = []
@@ -76,12 +78,13 @@ def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list
             )
         elif old is None or not has_fence(old, report.fence) or _has_everything(old):
             forget.append(lease_id)
-    return _version(node, desired, forget), desired, forget
+    generations = [lease.attempt.generation for lease in live]
+    return _version(node, desired, forget, generations if any(generations) else []), desired, forget
 
 
 def nothing_desired(node: Node) -> str:
     """The version that `desired_state` gives a node without leases."""
-    return _version(node, [], [])
+    return _version(node, [], [], [])
 
 
 def make_assignment(lease: Lease) -> SignedAssignment:
@@ -115,6 +118,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
             mean_seconds_to_failure=mean_seconds_to_failure(attempt) if spec.checkpoint.is_auto else 0,
         ),
         gang=gang_place(lease),
+        generation=attempt.generation,
         network=spec.network,
         lent=spec.lent,
         outputs=spec.outputs,
@@ -163,6 +167,11 @@ def _has_everything(lease: Lease) -> bool:
     )
 
 
-def _version(node: Node, desired: Sequence[Desired], forget: Sequence[UUID]) -> str:
-    body = [node.state, [(str(d.lease_id), d.action, d.stop_reason) for d in desired], [str(i) for i in forget]]
+def _version(node: Node, desired: Sequence[Desired], forget: Sequence[UUID], generations: Sequence[int]) -> str:
+    body = [
+        node.state,
+        [(str(d.lease_id), d.action, d.stop_reason) for d in desired],
+        [str(i) for i in forget],
+        *generations,
+    ]
     return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:32]

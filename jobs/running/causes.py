@@ -20,6 +20,7 @@ from jobs.kinds.believing import SIGNAL_CODE_BASE
 from jobs.models import Attempt, Job, Lease
 from marketplace.foundation import clock
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, REASONS, Reason
+from runtimes.contract import ExitCode
 
 ABORTED: Final = SIGNAL_CODE_BASE + signal.SIGABRT
 
@@ -33,7 +34,11 @@ def blame_checkpoint(attempt: Attempt, broken: Sequence[Lease]) -> None:
     if attempt.resume_artifact_id is None or attempt.job.spec.get("command"):
         return
     progress = Job.objects.values_list("progress", flat=True).get(pk=attempt.job_id)
-    if progress.get("attempt") == attempt.number and progress.keys() & {"resumed_from", "step"}:
+    is_of_it = progress.get("attempt") == attempt.number
+    if attempt.generation and attempt.resume_artifact is not None:
+        # What came before was loaded by the generation before.
+        is_of_it = is_of_it and progress.get("resumed_from") == attempt.resume_artifact.step
+    if is_of_it and progress.keys() & {"resumed_from", "step"}:
         return  # it had loaded it
     for lease in broken:
         if lease.reported_reason == Reason.OUT_OF_MEMORY:
@@ -46,8 +51,11 @@ def first_cause(broken: Sequence[Lease]) -> Lease:
 
 
 def is_aborted(lease: Lease) -> bool:
-    """Whether our own runtime was ended by SIGABRT."""
-    return lease.reported_reason == Reason.PROCESS_VANISHED and lease.exit_code == ABORTED
+    """Whether our own runtime ended because it lost a peer: by its word, or by SIGABRT."""
+    if lease.attempt.job.spec.get("command"):
+        return False
+    is_by_word = lease.reported_reason == Reason.INTERNAL and lease.exit_code == ExitCode.LOST_PEER
+    return is_by_word or (lease.reported_reason == Reason.PROCESS_VANISHED and lease.exit_code == ABORTED)
 
 
 def clear_followers(broken: Sequence[Lease], cause: Lease) -> None:

@@ -35,6 +35,8 @@ def advance_progress(progress: dict[str, Any], attempt: int, events: list[dict[s
             result["steps_total"] = event["steps_total"]
         elif kind == EventKind.RESUMED and isinstance(step, int):
             result["resumed_from"] = step
+            if result.get("step", 0) > step:  # another generation of the gang
+                del result["step"]
         elif kind == EventKind.STOPPED_EARLY and isinstance(step, int) and step >= result.get("step", 0):
             result["steps_total"] = step  # it is at its end: nothing is left to do
         elif kind == EventKind.EVALUATED and "loss" in event:

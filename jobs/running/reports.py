@@ -25,7 +25,7 @@ from jobs.kinds.registry import kind_of
 from jobs.leases import leasing
 from jobs.leases.fencing import has_fence
 from jobs.models import Attempt, Job, Lease
-from jobs.running import causes
+from jobs.running import causes, generations
 from jobs.running.preparing import PREPARE_SECONDS_MAX, PREPARING_SECONDS_MAX, is_still
 from jobs.running.streams import DRAIN_SECONDS_MAX
 from jobs.states import JOB_ON_NODES, LEASE_LIVE, LeaseState
@@ -68,6 +68,9 @@ def apply_reports(
     Lease.objects.live().filter(pk__in=running, running_at__isnull=False).update(
         observed_until=Greatest(F("observed_until"), received_at)
     )
+    following = [report.lease_id for report in accepted if report.follows_generations]
+    if any(not leases[lease_id].follows_generations for lease_id in following):
+        Lease.objects.live().filter(pk__in=following).update(follows_generations=True)
     # 2. What is new moves the states, one job at a time.
     for report in accepted:
         if _is_news(leases[report.lease_id], report):
@@ -122,7 +125,8 @@ def lose_still(lease_id: UUID) -> bool:
 def conclude(job: Job, attempt: Attempt) -> bool:
     """Finish a live attempt of a locked job once all of its leases have ended; returns whether it did.
 
-    One lease that ended badly brings the others down with it: a gang runs whole or not at all.
+    One lease that ended badly brings the others down with it, unless another node takes its place: a gang runs whole or
+    not at all.
     """
     if job.state not in JOB_ON_NODES:
         return False
@@ -130,10 +134,12 @@ def conclude(job: Job, attempt: Attempt) -> bool:
     ended = [lease for lease in leases if lease.reported_state in ATTEMPT_ENDS]
     broken = [lease for lease in ended if lease.reported_state != AttemptState.SUCCEEDED]
     if broken and len(ended) < len(leases):
+        if generations.waits_for_others(job, attempt):
+            return False
         lifecycle.stop_leases([lease for lease in leases if lease not in ended], Reason.GANG_BROKEN)
     if len(ended) < len(leases) or not ended:
         return False
-    if not all(_is_drained(lease) for lease in ended):
+    if not all(is_drained(lease) for lease in ended):
         return False
     causes.blame_checkpoint(attempt, broken)
     first = causes.first_cause(broken) if broken else ended[0]
@@ -170,6 +176,8 @@ def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
             **seen,
         )
         _move_attempt(job, attempt)
+        if attempt.generation:
+            generations.close_unpaid(attempt)
         conclude(job, attempt)
 
 
@@ -196,7 +204,7 @@ def _text(report: LeaseReport) -> str:
 
 def _move_attempt(job: Job, attempt: Attempt) -> None:
     """The attempt is as far as its slowest lease."""
-    states = set(attempt.leases.values_list("reported_state", flat=True))
+    states = set(attempt.leases.live().values_list("reported_state", flat=True))
     up = {AttemptState.RUNNING.value, AttemptState.STOPPING.value, AttemptState.SUCCEEDED.value}
     if attempt.state == AttemptState.ASSIGNED and states - {AttemptState.ASSIGNED.value} and not states <= up:
         if not states & {state.value for state in ATTEMPT_ENDS}:
@@ -218,7 +226,7 @@ def _is_news(lease: Lease, report: LeaseReport) -> bool:
     return lease.state == LeaseState.RESERVED or lease.reported_state != report.state.value
 
 
-def _is_drained(lease: Lease) -> bool:
+def is_drained(lease: Lease) -> bool:
     """Whether the last bytes and the last receipt are here, or will not be waited for any longer."""
     if lease.reported_reason in _LOST_REASONS or lease.reported_at is None:
         return True

@@ -71,7 +71,7 @@ def _read(job_ids: Collection[UUID]) -> dict[UUID, _Streams]:
     for job_id, newest in attempts.values_list("job_id").annotate(Max("number")):
         found[job_id].newest = newest
     columns = {name for names in _COUNTERS.values() for name in names} | set(_STATES)
-    leases = Lease.objects.filter(attempt__job_id__in=job_ids)
+    leases = Lease.objects.filter(attempt__job_id__in=job_ids).order_by("reserved_at")  # the newest of a rank counts
     for row in leases.values("attempt__job_id", "attempt__number", "node_rank", *sorted(columns)):
         found[row["attempt__job_id"]].leases[row["attempt__number"], row["node_rank"]] = row
     return found

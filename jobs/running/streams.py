@@ -60,6 +60,8 @@ def append(lease: Lease, stream: Stream, *, fence: int, offset: int, data: bytes
         expected: int | None = getattr(locked, final)
         if locked.state not in LEASE_LIVE and expected is not None and have >= expected:
             raise LeaseOver()
+        if locked.replaced_at is not None:  # its rank's stream goes on with what another lease writes
+            raise LeaseOver()
         kept = new[: max(0, STREAM_BYTES_MAX - have)]
         if kept:
             StreamChunk.objects.create(lease=locked, stream=stream, offset=have, data=kept)
@@ -95,19 +97,26 @@ def read_stream(
 
 @dataclass(frozen=True)
 class _Place:
-    """The lease whose stream is read, or none yet."""
+    """The leases whose stream is read, one after the other: none yet, one, or more where lost nodes were replaced."""
 
     number: int
     attempts: int
-    lease: Lease | None
+    leases: list[Lease]
 
 
 def _read_page(job: Job, stream: Stream, attempt: int | None, node_rank: int, offset: int) -> StreamPage:
     state = Job.objects.values_list("state", flat=True).get(pk=job.pk)
     place = _find_place(job, attempt, node_rank)
-    text, next_offset, is_complete = "", offset, place.lease is None and state in JOB_ENDS
-    if place.lease is not None:
-        text, next_offset, is_complete = _read_lease(place.lease, stream, offset)
+    text, next_offset, is_complete = "", offset, not place.leases and state in JOB_ENDS
+    before = 0  # bytes of the leases that another one has replaced
+    for lease in place.leases:
+        received: int = getattr(lease, _COUNTERS[stream][0])
+        is_last = lease is place.leases[-1]
+        if is_last or offset < before + received:
+            text, next_offset, is_complete = _read_lease(lease, stream, offset - before)
+            next_offset, is_complete = next_offset + before, is_complete and is_last
+            break
+        before += received
     return StreamPage(
         attempt=place.number,
         node_rank=node_rank,
@@ -124,12 +133,12 @@ def _find_place(job: Job, attempt: int | None, node_rank: int) -> _Place:
     newest = Attempt.objects.filter(job=job).order_by("-number").values_list("number", flat=True).first() or 0
     number = newest if attempt is None else attempt
     if number == 0 and newest == 0:
-        return _Place(0, 0, None)
+        return _Place(0, 0, [])
     leases = Lease.objects.select_related("attempt").filter(attempt__job=job, attempt__number=number)
-    lease = leases.filter(node_rank=node_rank).first()
-    if lease is None:
+    found = list(leases.filter(node_rank=node_rank).order_by("reserved_at", "fence"))
+    if not found:
         raise StreamNotFound(attempt=number, node_rank=node_rank)
-    return _Place(number, newest, lease)
+    return _Place(number, newest, found)
 
 
 def _read_lease(lease: Lease, stream: Stream, offset: int) -> tuple[str, int, bool]:

@@ -71,6 +71,8 @@ class BillLine(Wire):
     is_ended: bool = False  # then the charge is final
     charged_seq: int | None = None  # the receipt that counted when it ended; 0: none had come; None: not kept
     checkpoint_ms: int | None = None  # the meter at the last complete checkpoint, where the rule bills up to there
+    # Of what is due by the rule: done again, or spent waiting, as another node of the gang was lost.
+    unpaid_ms: int = 0
     price: PriceView | None = None  # by which its rate was made; None: the bill's own
     counts: ServedCounts | None = None  # None: it served nothing
 

@@ -159,6 +159,13 @@ class Executor(Protocol):
     async def extend(self, handle: Handle, seconds: float) -> None:
         """The lease lasts `seconds` from now; an executor that can stops the program by itself after that."""
 
+    async def regroup(self, handle: Handle, overlay: Overlay | None) -> None:
+        """Change the members of a running program's gang; `overlay`: the same lease's, with others in it. Raises
+        ExecutorFailed or OSError; repeating it is harmless."""
+
+    def give(self, path: Path) -> None:
+        """Let the program own a file, or a folder with all in it, that lies out of its reach still. Blocks."""
+
     async def stop(self, handle: Handle) -> None:
         """Ask the program to end (SIGTERM)."""
 

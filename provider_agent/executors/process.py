@@ -25,6 +25,7 @@ import psutil
 from provider_agent.errors import BadConfig, ExecutorFailed
 from provider_agent.executors import base, landlock, process_supervisor
 from provider_agent.executors.base import Exit, Handle, LaunchSpec, ReportEvent
+from provider_agent.overlay import Overlay
 from provider_agent.system.atomic import write_atomically
 
 WARNING = "The process executor isolates nothing: programs run as this user and can read what it can read."
@@ -221,6 +222,12 @@ class ProcessExecutor:
         except OSError:  # the disk is full: the same bytes in place need no further space
             with path.open("r+b", buffering=0) as there:
                 there.write(text)
+
+    async def regroup(self, handle: Handle, overlay: Overlay | None) -> None:
+        """Nothing: its programs use the node's own address."""
+
+    def give(self, path: Path) -> None:
+        """It runs as the agent's own user."""
 
     async def stop(self, handle: Handle) -> None:
         """SIGTERM to the program's process group; torchrun forwards it to its workers."""

@@ -104,11 +104,13 @@ def share_of_disk(leases: Path, share: float) -> int:
 
 
 def give_to(work: Path, user: str) -> None:
-    """The container's user owns its work folder and what was fetched into it. Links are not followed."""
+    """The container's user owns its work folder and what was fetched into it, or one file. Links are not followed."""
     uid, gid = (int(part) for part in user.split(":"))
     if os.geteuid() != 0:
         work.chmod(0o777)
         return
+    if not work.is_dir():
+        os.chown(work, uid, gid, follow_symlinks=False)
     for folder, _folders, files in os.walk(work):
         os.chown(folder, uid, gid, follow_symlinks=False)
         for name in files:

@@ -32,6 +32,7 @@ from provider_agent.system.removal import remove_tree
 from runtimes import contract
 
 GIB = 1024**3
+GENERATION_PREFIX = "generation-"  # of the snapshots of all generations but the first
 PARTS_PARALLEL_MAX = 4
 OUTPUT_SECONDS_MAX = 900.0  # for reading the output, with more for what lies on the disk; then until each next part
 READ_PER_SECOND_LEAST = 50 * 1000**2  # bytes that lie on the disk: an empty terabyte has none
@@ -50,6 +51,7 @@ class ArtifactShipper:
         self._entry = entry
         self._folder = context.folder.lease(entry.lease_id)
         self._added = asyncio.Event()
+        self._shipping: asyncio.Future[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._limit: asyncio.Timeout | None = None  # of the output
         self._until_at_most = 0.0
@@ -60,12 +62,12 @@ class ArtifactShipper:
         """Names of the folders that were taken already."""
         return {artifact.folder for artifact in self._context.journal.load_artifacts(self._entry.lease_id)}
 
-    async def take_checkpoint(self, relative: str, *, step: int, billable_ms: int) -> None:
+    async def take_checkpoint(self, relative: str, *, step: int, billable_ms: int, generation: int) -> None:
         """Take a complete folder out of the program's reach and journal that it must be shipped.
 
-        Raises what take_snapshot raises, and JournalFailed.
+        `generation`: of the gang whose ranks wrote it. Raises what take_snapshot raises, and JournalFailed.
         """
-        name = snapshot_name(relative)
+        name = snapshot_name(relative, generation)
         await asyncio.to_thread(take_snapshot, self._work(), relative, self._snapshot(name))
         self._add_checkpoint(name, step=step, billable_ms=billable_ms)
 
@@ -78,6 +80,27 @@ class ArtifactShipper:
         remove_tree(self._snapshot(name))  # of an agent that was killed before it had journaled it
         copy.rename(self._snapshot(name))
         self._add_checkpoint(name, step=step, billable_ms=billable_ms)
+
+    async def forget_unshipped(self) -> None:
+        """Stop shipping, and forget the checkpoints that had not arrived; raises JournalFailed."""
+        if self._shipping is not None:
+            self._shipping.cancel()
+        async with self._one_at_a_time:
+            for artifact in self._artifacts():
+                if artifact.kind == "checkpoint" and not artifact.shipped:
+                    await self._forget([artifact.folder])
+
+    async def forget_checkpoints(self, *, after: int) -> None:
+        """Forget those of later steps that had arrived, too: such a step may come again; raises JournalFailed."""
+        async with self._one_at_a_time:
+            late = [each for each in self._artifacts() if each.kind == "checkpoint" and (each.step or 0) > after]
+            await self._forget([artifact.folder for artifact in late])
+
+    async def _forget(self, folders: list[str]) -> None:
+        self._etags.clear()
+        self._context.journal.forget_artifacts(self._entry.lease_id, folders)
+        for name in folders:
+            await asyncio.to_thread(remove_tree, self._snapshot(name))
 
     def newest_step(self) -> int:
         """Of all checkpoints that were taken of this lease; 0 without any."""
@@ -96,14 +119,20 @@ class ArtifactShipper:
             if not waiting:
                 await self._pause(PAUSE_SECONDS)
                 continue
+            self._shipping = asyncio.ensure_future(self.ship(waiting[-1]))
             try:
-                await self.ship(waiting[-1])
+                await asyncio.wait({self._shipping})
+                if not self._shipping.cancelled():  # else it was forgotten meanwhile
+                    self._shipping.result()
             except Retryable as error:
                 log.warning("A checkpoint is not shipped yet: %s lease_id=%s", error, self._entry.lease_id)
                 await asyncio.sleep(PAUSE_SECONDS_FAILED)
             except (AgentError, OSError, ValueError) as error:
                 log.error("A checkpoint cannot be shipped: %s lease_id=%s", error, self._entry.lease_id)
-                self._finish(waiting[-1])
+                if self._is_known(waiting[-1]):
+                    self._finish(waiting[-1])
+            finally:
+                self._shipping.cancel()
 
     def waiting(self) -> list[ArtifactEntry]:
         """Checkpoints that were taken and not shipped; one that a newer shipped one made useless is left out."""
@@ -125,6 +154,8 @@ class ArtifactShipper:
         """Bring one artifact to the server; raises Retryable, Fatal or OSError."""
         async with self._one_at_a_time:
             if any(item.folder == artifact.folder and item.shipped for item in self._artifacts()):
+                return
+            if not self._is_known(artifact):  # forgotten while it waited for its turn
                 return
             await self._ship(artifact)
             self._finish(artifact)
@@ -180,6 +211,9 @@ class ArtifactShipper:
     def _work(self) -> Path:
         return (self._folder / WORK_NAME).resolve()  # our own link, to the lease's disk
 
+    def _is_known(self, artifact: ArtifactEntry) -> bool:
+        return any(each.folder == artifact.folder for each in self._artifacts())
+
     def _artifacts(self) -> list[ArtifactEntry]:
         return self._context.journal.load_artifacts(self._entry.lease_id)
 
@@ -196,6 +230,7 @@ class ArtifactShipper:
             step=artifact.step,
             billable_ms=artifact.billable_ms,
             node_rank=assignment.gang.node_rank,
+            generation=generation_of(artifact.folder),
             files=files,
         )
         has_some = bool(self._etags)
@@ -264,9 +299,16 @@ class ArtifactShipper:
             return
 
 
-def snapshot_name(relative: str) -> str:
-    """What the snapshot of a folder below the work folder is called."""
-    return relative.replace("/", "-")
+def snapshot_name(relative: str, generation: int = 0) -> str:
+    """What the snapshot of a folder below the work folder is called; another one for each generation of a gang."""
+    prefix = f"{GENERATION_PREFIX}{generation}-" if generation else ""
+    return prefix + relative.replace("/", "-")
+
+
+def generation_of(snapshot: str) -> int:
+    """The generation in a snapshot's name; 0 for the first."""
+    number = snapshot.removeprefix(GENERATION_PREFIX).partition("-")[0]
+    return int(number) if snapshot.startswith(GENERATION_PREFIX) and number.isdecimal() else 0
 
 
 def _list_files(folder: Path) -> list[ArtifactFile]:

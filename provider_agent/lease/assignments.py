@@ -41,6 +41,29 @@ def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
     return entry
 
 
+def accept_generation(context: AgentContext, entry: LeaseEntry, desired: Desired) -> bool:
+    """Journal a later assignment of a lease that is here: its gang has another member. False for an old one.
+
+    Raises AssignmentRefused where anything but the gang and the checkpoint differs, and JournalFailed.
+    """
+    assignment, before = _verify(context, desired), entry.assignment
+    if assignment.generation <= before.generation:
+        return False
+    changing = {"generation", "gang", "resume_artifact_id", "secrets", "seconds_max", "checkpoint"}
+    if assignment.model_dump(exclude=changing) != before.model_dump(exclude=changing):
+        raise AssignmentRefused("A later generation of the gang changes more than its members.")
+    place, old = assignment.gang, before.gang
+    if (place.nodes, place.node_rank, place.devices_per_node) != (old.nodes, old.node_rank, old.devices_per_node):
+        raise AssignmentRefused("A later generation of the gang has other places than the one before.")
+    entry.assignment = assignment.model_copy(update={"secrets": {}})
+    try:
+        context.journal.save_lease(entry)
+    except JournalFailed:
+        entry.assignment = before
+        raise
+    return True
+
+
 def _verify(context: AgentContext, desired: Desired) -> Assignment:
     if desired.assignment is None:
         raise AssignmentRefused("The server wants a lease that this node does not have, without its assignment.")

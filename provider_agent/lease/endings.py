@@ -23,6 +23,7 @@ REASON_OF_CODE = {
     ExitCode.BAD_CHECKPOINT: Reason.BAD_CHECKPOINT,
     ExitCode.INTERNAL: Reason.INTERNAL,
     ExitCode.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
+    ExitCode.LOST_PEER: Reason.INTERNAL,  # by its code the server knows that it only followed from another's end
     ExitCode.STOPPED: Reason.EXECUTOR_FAILED,  # the signal did not come from this agent
 }
 
@@ -84,14 +85,17 @@ def name_refusal(error: Exception, exit_code: int | None) -> Ending:
 
 
 def last_failure(events: bytes) -> dict[str, object]:
-    """The last `failed` event of an event file's end, or nothing."""
+    """The last `failed` event of an event file's end, or nothing: none that ranks wrote before the last ones began."""
     for line in reversed(events.splitlines()):
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and event.get("event") == EventKind.FAILED:
-            return event
+        kind = event.get("event") if isinstance(event, dict) else None
+        if kind == EventKind.FAILED:
+            return dict(event)
+        if kind == EventKind.STARTED:
+            break
     return {}
 
 

@@ -63,16 +63,8 @@ async def _fetch_checkpoint(context: AgentContext, assignment: Assignment, work:
     if assignment.resume_artifact_id is None:
         return ""
     arriving = work / RESUME_NAME / "arriving"
-    try:
-        found = await fetch_artifact(context.client, assignment.lease_id, assignment.resume_artifact_id, arriving)
-    except ExceptionGroup as errors:
-        damaged, others = errors.split(ArtifactDamaged)
-        if others is not None:  # a full disk, a network that failed: this node's own, which says nothing of the bytes
-            raise others from None
-        if assignment.program.command:  # of its checkpoints nobody knows the shape, and nobody is judged by them
-            raise
-        raise CheckpointDamaged(str(damaged.exceptions[0] if damaged else errors)) from errors
-    target = checkpoint_folder(work / RESUME_NAME, found.step or 0)
+    step = await fetch_checkpoint(context, assignment, arriving)
+    target = checkpoint_folder(work / RESUME_NAME, step)
     arriving.rename(target)
     path = assignment.checkpoint.path
     if path is None:
@@ -81,10 +73,26 @@ async def _fetch_checkpoint(context: AgentContext, assignment: Assignment, work:
     await asyncio.to_thread(remove_tree, work / RESUME_NAME)
     # What came back is no work of this lease: it is copied once something was written.
     digest = await asyncio.to_thread(_digest, work, path) if is_there else ""
-    CopyState(resumed_step=found.step or 0, digest=digest).save(context.folder.lease(assignment.lease_id))
+    CopyState(resumed_step=step, digest=digest).save(context.folder.lease(assignment.lease_id))
     if not is_there:  # whoever saved it lied: beginning anew loses no more than the lie did
         log.warning("The checkpoint holds no %s: the program starts anew. lease_id=%s", path, assignment.lease_id)
     return path if is_there else ""
+
+
+async def fetch_checkpoint(context: AgentContext, assignment: Assignment, into: Path) -> int:
+    """Fetch the checkpoint that the assignment names; its step. Raises CheckpointDamaged for bytes that differ."""
+    if assignment.resume_artifact_id is None:
+        raise ValueError("the assignment names no checkpoint")
+    try:
+        found = await fetch_artifact(context.client, assignment.lease_id, assignment.resume_artifact_id, into)
+    except ExceptionGroup as errors:
+        damaged, others = errors.split(ArtifactDamaged)
+        if others is not None:  # a full disk, a network that failed: this node's own, which says nothing of the bytes
+            raise others from None
+        if assignment.program.command:  # of its checkpoints nobody knows the shape, and nobody is judged by them
+            raise
+        raise CheckpointDamaged(str(damaged.exceptions[0] if damaged else errors)) from errors
+    return found.step or 0
 
 
 def _digest(work: Path, path: str) -> str:
@@ -104,7 +112,7 @@ def _launch_spec(
     devices = [context.devices[uuid] for uuid in assignment.device_uuids]
     executor, config = context.executor, context.config
     seen_work = executor.seen_work(folder)
-    overlay = _overlay_for(context, assignment, devices)
+    overlay = overlay_for(context, assignment, devices)
     rendezvous = rendezvous_of(
         assignment, overlay, fabric_address=config.fabric_address, port=own_port(devices[0].index)
     )
@@ -146,7 +154,7 @@ def _launch_spec(
     )
 
 
-def _overlay_for(context: AgentContext, assignment: Assignment, devices: list[DeviceFacts]) -> Overlay | None:
+def overlay_for(context: AgentContext, assignment: Assignment, devices: list[DeviceFacts]) -> Overlay | None:
     """The network of the program's gang; None without a gang, and where gangs use the nodes' own addresses.
 
     Raises ExecutorFailed for a gang that cannot be joined as the assignment wants.

@@ -15,8 +15,10 @@ from provider_agent.lease.snapshot import file_size, read_bytes
 from provider_agent.lease.stop_signal import StopSignal
 from provider_agent.lease.workfolder import EVENTS_NAME
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, AttemptState, LeaseReport, Reason
+from runtimes.contract import JOINED_FILE
 
 EVENT_BYTES_READ = 256 * 1024
+NUMBER_DIGITS_MAX = 10
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +95,18 @@ class LeaseRecord:
             log_bytes=min(file_size(log_path(self.folder)), LOG_BYTES_MAX),
             event_bytes=min(file_size(self.events), EVENT_BYTES_MAX),
             receipt_seq=self.book.seq,
+            generation=entry.assignment.generation,
+            follows_generations=self.joined_generation() is not None,
         )
+
+    def joined_generation(self) -> int | None:
+        """The generation of its gang that the program's launcher has joined; None where it follows none."""
+        if self.entry.assignment.gang.nodes == 1 or self.entry.assignment.program.command:
+            return None
+        try:
+            return int(read_bytes(self.work.resolve() / JOINED_FILE, 0, NUMBER_DIGITS_MAX))
+        except ValueError:
+            return None
 
     def first_events(self) -> bytes:
         """The beginning of the program's events."""

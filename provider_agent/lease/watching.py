@@ -11,6 +11,7 @@ from provider_agent.errors import ExecutorFailed, JournalFailed
 from provider_agent.executors.base import Exit, Handle, log_path, preamble_bytes
 from provider_agent.lease.artifact_shipper import ArtifactShipper, snapshot_name
 from provider_agent.lease.deadline import LeaseDeadline
+from provider_agent.lease.generations import Generations
 from provider_agent.lease.path_checkpoints.schedule import PathCheckpoints
 from provider_agent.lease.receipts import RECEIPT_SECONDS
 from provider_agent.lease.record import LeaseRecord
@@ -41,6 +42,7 @@ class Watch:
         self._deadline = deadline
         self._shipper = shipper
         self._copies = PathCheckpoints(record, shipper)
+        self._generations = Generations(context, record, shipper)
         self._refused: set[str] = set()  # checkpoints that can never be taken
 
     async def until_ended(self, handle: Handle) -> Exit:
@@ -49,6 +51,7 @@ class Watch:
             return await self._until_ended(handle)
         except BaseException:
             self._copies.cancel()
+            self._generations.cancel()
             raise
 
     async def _until_ended(self, handle: Handle) -> Exit:
@@ -66,6 +69,7 @@ class Watch:
                 record.change(AttemptState.RUNNING)
                 receipt_at = now + RECEIPT_SECONDS
             self._copies.tick()
+            self._generations.tick(handle)
             if now >= scan_at:
                 await self.take_checkpoints()
                 scan_at = now + CHECKPOINT_SCAN_SECONDS
@@ -83,6 +87,7 @@ class Watch:
             await (record.stop.pause(TICK_SECONDS) if kill_at is None else asyncio.sleep(TICK_SECONDS))
         if entry.state is AttemptState.PREPARING and ended.code == contract.ExitCode.OK:
             record.change(AttemptState.RUNNING)  # it ended before the first tick
+        self._generations.cancel()
         record.stop_metering()
         entry.exit = ended.as_dict()
         record.save()
@@ -94,20 +99,23 @@ class Watch:
         The newest first: where there is no end of them, the others wait for the next scan. Where the job file names a
         path, its copies are the checkpoints, and the program's own are none.
         """
-        if self._copies.path is not None:
+        generation = self._record.entry.generation
+        if self._copies.path is not None or self._generations.is_between():
             return
         known = self._shipper.known() | self._refused
         until = time.monotonic() + CHECKPOINT_SCAN_SECONDS_MAX
         found = await asyncio.to_thread(complete_checkpoints, self._record.work.resolve())
-        self._refused &= {snapshot_name(folder) for _, folder in found}  # those that are gone need no remembering
+        self._refused &= {
+            snapshot_name(folder, generation) for _, folder in found
+        }  # those that are gone need no remembering
         for step, folder in reversed(found):
             if time.monotonic() > until:
                 return
-            if (name := snapshot_name(folder)) in known:
+            if (name := snapshot_name(folder, generation)) in known:
                 continue
             billable_ms = self._record.billable_ms()
             try:
-                await self._shipper.take_checkpoint(folder, step=step, billable_ms=billable_ms)
+                await self._shipper.take_checkpoint(folder, step=step, billable_ms=billable_ms, generation=generation)
             except (OSError, ValueError, JournalFailed) as error:  # pruned meanwhile, or no checkpoint at all
                 if isinstance(error, ValueError):
                     self._refused.add(name)  # it has more than a checkpoint may: not to be looked at each second

@@ -13,10 +13,17 @@ from provider_agent.devices.base import cores_of
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.base import WORK_NAME
 from provider_agent.overlay import INTERFACE, Overlay
-from provider_agent.protocol import DEVICES_PER_NODE_MAX, Assignment, DeviceFacts, DeviceKind
+from provider_agent.protocol import (
+    DEVICES_PER_NODE_MAX,
+    GANG_PORT_FIRST,
+    GANG_PORTS,
+    Assignment,
+    DeviceFacts,
+    DeviceKind,
+)
 from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
-from runtimes.contract import CONTRACT_VERSION, Env
+from runtimes.contract import CONTRACT_VERSION, GANG_FILE, Env
 
 SECRETS_NAME = "secrets.json"
 EVENTS_NAME = "events.jsonl"
@@ -39,6 +46,8 @@ def make_work_folder(lease_folder: Path, assignment: Assignment) -> Path:
         (work / name).mkdir(parents=True)
     (work / CONFIG_NAME).write_text(json.dumps(assignment.program.config))
     (work / EVENTS_NAME).touch()
+    if assignment.generation:  # it begins in this one, and is told of later ones alone
+        (work / GANG_FILE).write_text(json.dumps({"generation": assignment.generation}))
     return work
 
 
@@ -80,7 +89,10 @@ def rendezvous_of(assignment: Assignment, overlay: Overlay | None, *, fabric_add
     if gang.nodes == 1:
         return Rendezvous(LOOPBACK_INTERFACE, LOOPBACK, LOOPBACK, port)
     if overlay is not None:
-        return Rendezvous(INTERFACE, overlay.me.overlay_address, gang.master_address, gang.master_port)
+        # Another port in each generation: ranks of the one before that hang may still listen at theirs. All are the
+        # gang's own there; of those without an overlay the server chooses one.
+        port = GANG_PORT_FIRST + (gang.master_port - GANG_PORT_FIRST + assignment.generation) % GANG_PORTS
+        return Rendezvous(INTERFACE, overlay.me.overlay_address, gang.master_address, port)
     return Rendezvous(_interface_of(fabric_address), fabric_address, gang.master_address, gang.master_port)
 
 
@@ -138,6 +150,8 @@ def contract_environment(
         Env.CHECKPOINT_EVERY_SECONDS: str(checkpoint.every_seconds),
         Env.MEAN_SECONDS_TO_FAILURE: str(checkpoint.mean_seconds_to_failure),
         Env.CHECKPOINT_KEEP: str(checkpoint.keep),
+        # Of our own launcher; a program of the customer's is told nothing.
+        Env.GENERATION: str(assignment.generation) if gang.nodes > 1 and not assignment.program.command else "",
     }
 
 

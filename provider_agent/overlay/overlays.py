@@ -82,6 +82,20 @@ class Overlays:
                 raise
         log.info("The gang's network was joined. lease_id=%s kind=%s", overlay.lease_id, overlay.gang.overlay)
 
+    def change(self, overlay: Overlay, program: Program) -> None:
+        """Give a running program's gang other members; repeating it is harmless. The record comes first: should the
+        agent end before the interface is there, the next one's `keep` makes it.
+
+        Raises ExecutorFailed, or OSError where the record cannot be written.
+        """
+        program.require()
+        with self._lock:
+            self._records.write(overlay)
+            self._name_namespace(overlay, program)
+            self._unmake(overlay.name)
+            self._build(overlay, program)
+        log.info("The gang's members changed. lease_id=%s", overlay.lease_id)
+
     def keep(self, lease_id: UUID, program: Program, *, is_thorough: bool = False) -> None:
         """Make anew what was removed meanwhile, for a program that still runs; connections inside survive it.
 

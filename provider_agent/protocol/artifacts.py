@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from provider_agent.protocol.bounds import NODE_RANK_MAX, Bytes, Count, Whole
 from provider_agent.protocol.file_names import PATH_CHARACTERS_MAX
@@ -40,7 +40,15 @@ class ArtifactBegin(Message):
     step: Count | None = None
     billable_ms: Count = 0  # the lease's meter when the checkpoint was complete on disk
     node_rank: Whole = Field(default=0, ge=0, le=NODE_RANK_MAX)
+    generation: Count = 0  # of the gang whose ranks wrote it
     files: list[ArtifactFile] = Field(max_length=FILES_PER_ARTIFACT_MAX)
+
+    @model_serializer(mode="wrap")
+    def _as_older_servers_read_it(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        body: dict[str, Any] = dump(self)
+        if body.get("generation") == 0:
+            del body["generation"]
+        return body
 
 
 class UploadPart(Message):

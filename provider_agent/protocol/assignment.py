@@ -106,6 +106,8 @@ class Assignment(Message):
     resume_artifact_id: UUID | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     gang: GangPlace = GangPlace()
+    # Of the gang; after 0 a later assignment of the same lease, because a lost node of the gang was replaced.
+    generation: int = Field(default=0, ge=0)
     network: Literal["none", "public"] = "none"  # public: the internet, and nothing of the provider's
     lent: list[str] = Field(default_factory=list)  # labels of shared host folders, which the program reads
     # What is collected beside output/ of an own command: what matches; None: all that it made or changed.
@@ -148,6 +150,8 @@ class Assignment(Message):
                 body.pop(name, None)
         if not body.get("inputs"):
             body.pop("inputs", None)
+        if body.get("generation") == 0:
+            del body["generation"]
         if body.get("shm_mib") == 0:
             del body["shm_mib"]
         return body

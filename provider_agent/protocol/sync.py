@@ -21,7 +21,7 @@ from provider_agent.protocol.serving import SignedGateways
 
 
 class Desired(Message):
-    """One lease as the server wants it. `assignment` comes until the agent reports the lease."""
+    """One lease as the server wants it. `assignment` comes until the agent reports the lease, and its generation."""
 
     lease_id: UUID
     fence: int
@@ -45,6 +45,8 @@ class LeaseReport(Account):
     log_bytes: Count = 0  # written so far; the final count once the state is an end
     event_bytes: Count = 0
     receipt_seq: Count = 0  # the newest receipt made
+    generation: Count = 0  # of the assignment that it has
+    follows_generations: bool = False  # its program's launcher outlives the ranks, and joins later ones
 
 
 class SyncRequest(Account):

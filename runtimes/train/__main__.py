@@ -21,11 +21,17 @@ from runtimes.contract import EventKind, EventWriter, ExitCode
 from runtimes.train.collective_trace import write_trace
 from runtimes.train.config import read_config
 from runtimes.train.container import Container, read_container
-from runtimes.train.errors import OutOfMemory, TrainError
+from runtimes.train.errors import LostPeer, OutOfMemory, TrainError
 
 PR_SET_PDEATHSIG = 1  # Linux, prctl(2)
 CAUSE_LOOKS_MAX = 10
 CAUSE_POLL_SECONDS = 0.1
+# Of gloo, of the store that the ranks met by, and of NCCL, which gives an error only where it does not abort.
+LOST_PEER_MARKS = (
+    *("connection closed by peer", "connection reset by peer", "connection refused", "broken pipe", "read error"),
+    *("write error", "timed out waiting", "application timeout", "connection was likely closed", "socket timeout"),
+    *("remote process exited", "socket closed", "nccl communicator was aborted"),
+)
 OUT_OF_MEMORY_MARKS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
@@ -72,6 +78,8 @@ def classify(error: BaseException) -> TrainError:
     is_marked = isinstance(error, RuntimeError) and any(mark in str(error) for mark in OUT_OF_MEMORY_MARKS)
     if isinstance(error, MemoryError) or is_marked:  # Python's own MemoryError mostly says nothing
         return OutOfMemory(f"out of memory, take a smaller micro_batch_size or sequence_length: {text}")
+    if isinstance(error, RuntimeError | OSError) and any(mark in str(error).lower() for mark in LOST_PEER_MARKS):
+        return LostPeer(f"another rank was lost: {text}")
     traceback.print_exception(error)
     return TrainError(f"{type(error).__name__}: {text}")
 
@@ -81,13 +89,13 @@ def leave(error: TrainError, container: Container, events: EventWriter) -> NoRet
     code, message = int(error.exit_code), str(error)
     if code == ExitCode.INTERNAL and container.world_size > 1:
         write_trace(container.work_dir, container.rank)
-    if container.is_leader and code == ExitCode.INTERNAL:
+    if container.is_leader and code in (ExitCode.INTERNAL, ExitCode.LOST_PEER):
         code, message = find_cause(container) or (code, message)
     elif not container.is_leader:
         cause_file(container, container.rank).write_text(json.dumps([code, message]))
     if container.is_leader and code != ExitCode.STOPPED:
         events.write(EventKind.FAILED, message=message, exit_code=code)
-    if container.is_leader or code in (ExitCode.INTERNAL, ExitCode.OUT_OF_MEMORY):
+    if container.is_leader or code in (ExitCode.INTERNAL, ExitCode.OUT_OF_MEMORY, ExitCode.LOST_PEER):
         sys.stderr.write(f"souk train, rank {container.rank}: {message}\n")
     end(code)
 

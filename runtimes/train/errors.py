@@ -1,10 +1,11 @@
 """Everything that ends a training with a message. No torch here: a bad config is refused before torch is imported.
 
-TrainError                70   a fault of the runtime or of a peer
+TrainError                70   a fault of the runtime
 |-- BadConfig             64   the configuration has mistakes; all of them are in `mistakes`
 |-- BadData               65   the data or the model folder cannot be used
 |-- BadCheckpoint         76   the checkpoint cannot be resumed from
 |-- OutOfMemory           77   the device's memory is too small for this configuration
+|-- LostPeer              79   a connection to another rank broke, or nothing came over it
 `-- Stopped               75   SIGTERM was honoured
 """
 
@@ -50,6 +51,12 @@ class OutOfMemory(TrainError):
     """The device's memory is too small for this configuration."""
 
     exit_code = ExitCode.OUT_OF_MEMORY
+
+
+class LostPeer(TrainError):
+    """Another rank is not there any more, or does not answer."""
+
+    exit_code = ExitCode.LOST_PEER
 
 
 class Stopped(TrainError):

@@ -106,6 +106,7 @@ def _check_time(line: BillLine) -> None:
         due = 0
     elif rule == Billable.CHECKPOINT:
         due = min(due, line.checkpoint_ms or 0)
+    due -= min(max(0, line.unpaid_ms), due)
     if line.billable_ms != due:
         raise Broken(f"{name} bills {line.billable_ms} ms; by the rule for {line.reason} it is {due} ms")
 

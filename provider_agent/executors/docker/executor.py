@@ -34,7 +34,7 @@ from provider_agent.executors.docker.gangs import Gangs
 from provider_agent.executors.docker.images import ensure_image, find_image, why_no_image, why_no_label
 from provider_agent.executors.docker.network import Networks
 from provider_agent.executors.firewall import Firewall
-from provider_agent.overlay import Overlays
+from provider_agent.overlay import Overlay, Overlays
 from provider_agent.preflight.serving import GVISOR_RUNTIME, why_no_socket
 from provider_agent.protocol import GangKind
 
@@ -222,6 +222,15 @@ class DockerExecutor:
         if handle.get("has_egress"):
             await asyncio.to_thread(self._networks.keep_rules)
         await asyncio.to_thread(self._gangs.keep, handle)
+
+    async def regroup(self, handle: Handle, overlay: Overlay | None) -> None:
+        """Make its gang's interface anew, with the members that it has now."""
+        if overlay is not None:
+            await asyncio.to_thread(self._gangs.regroup, handle, overlay)
+
+    def give(self, path: Path) -> None:
+        """To the container's user."""
+        scratch.give_to(path, self._user)
 
     async def stop(self, handle: Handle) -> None:
         """SIGTERM to the container's first process; the engine's init forwards it."""

@@ -16,7 +16,7 @@ from docker.models.containers import Container
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.base import Handle, LaunchSpec
 from provider_agent.executors.docker.create import LABEL
-from provider_agent.overlay import Overlays
+from provider_agent.overlay import Overlay, Overlays
 from provider_agent.overlay.system import Program
 from provider_agent.protocol import GangKind
 
@@ -70,6 +70,12 @@ class Gangs:
                 self._overlays.keep(lease_id, _program(container), is_thorough=is_adopted)
         except (APIError, requests.RequestException, OSError, ExecutorFailed) as error:
             log.warning("The gang's network was not looked after: %s lease_id=%s", error, lease_id)
+
+    def regroup(self, handle: Handle, overlay: Overlay) -> None:
+        """Give a running container its gang's interface anew, with other members; raises ExecutorFailed, APIError, or
+        OSError where the record cannot be written."""
+        if self._overlays is not None:
+            self._overlays.change(overlay, _program(self._engine.containers.get(handle["container"])))
 
     def leave(self, lease_id: UUID) -> None:
         """The lease's program has ended: its gang's network goes with it, now or with a later beat of another's."""

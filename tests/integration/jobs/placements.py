@@ -10,5 +10,5 @@ from jobs.placing import placement
 
 def placement_for(job: Job):
     """Where the matcher would put this job if it were the only one."""
-    request = placement._request(job)
+    request = placement.request_of(job)
     return match([request], fleet.take_snapshot()).placements[str(job.id)]

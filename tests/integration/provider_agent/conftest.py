@@ -95,6 +95,7 @@ class Bob:
             stdout=log,
             stderr=log,
             cwd=REPOSITORY,
+            umask=0o077,  # as its unit of systemd has it
         )
         log.close()
         eventually(self.folder.status.exists, "first contact")

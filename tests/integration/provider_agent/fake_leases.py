@@ -57,6 +57,7 @@ class FakeLeases:
         self.leases: dict[UUID, Lease] = {}
         self.artifacts: dict[UUID, Artifact] = {}
         self.downloads: dict[UUID, dict[str, bytes]] = {}
+        self.steps: dict[UUID, int] = {}  # of the checkpoints among them; 7 where nothing is said
         self.problems: list[str] = []
 
     def answer_lease(self, lease: Lease, rest: list[str], query: dict[str, str], body: bytes) -> dict[str, Any]:
@@ -150,5 +151,7 @@ class FakeLeases:
             )
             for path, data in self.downloads[artifact_id].items()
         ]
-        answer = protocol.ArtifactDownloads(artifact_id=artifact_id, kind="checkpoint", step=7, files=files)
+        answer = protocol.ArtifactDownloads(
+            artifact_id=artifact_id, kind="checkpoint", step=self.steps.get(artifact_id, 7), files=files
+        )
         return answer.model_dump(mode="json")

@@ -103,6 +103,13 @@ class FakeServer(FakeLeases):
         self._version += 1
         return lease
 
+    def regroup(self, lease: Lease, assignment: Assignment) -> None:
+        """Want a later generation of a lease's assignment."""
+        lease.assignment = assignment
+        signed = protocol.sign_assignment(self.key, assignment)
+        lease.desired = lease.desired.model_copy(update={"assignment": signed})
+        self._version += 1
+
     def stop_lease(self, lease: Lease, reason: Reason) -> None:
         """Want it stopped."""
         lease.desired = lease.desired.model_copy(update={"action": "stop", "stop_reason": reason})
@@ -267,7 +274,7 @@ class FakeServer(FakeLeases):
                 continue
             lease_until = self.now() + timedelta(seconds=self.lease_seconds)
             update: dict[str, Any] = {"lease_until": lease_until}
-            if lease.report is not None:
+            if lease.report is not None and lease.report.generation >= lease.assignment.generation:
                 update["assignment"] = None
             desired.append(lease.desired.model_copy(update=update))
         answer = protocol.SyncResponse(

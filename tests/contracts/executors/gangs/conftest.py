@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import get_args
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import torch
@@ -59,11 +59,13 @@ class Member(Bob):
     def __init__(self, server: FakeServer, data: Path, fabric: Fabric, name: str, address: str) -> None:
         super().__init__(server, data)
         self.fabric, self.name, self.address = fabric, name, address
+        self.engine = ""
         self.limits: list[str] = []  # a command that runs the agent with less than all of root's power
 
     def join(self, engine: str, kind: OverlayKind, **more: str) -> None:
         """Enrol and start; `more`: options of enrol."""
         site = Path(torch.__file__).parents[1]
+        self.engine = engine
         options = {
             "server": self.server.url,
             "token": self.server.token,
@@ -115,6 +117,13 @@ class Gang:
     def start(self, program: Program, port: int = PORT, **changes: object) -> list[Lease]:
         """Have both run `program`; rank 0 first."""
         attempt_id, job_id = uuid4(), uuid4()
+        for rank, member in enumerate(self.members):
+            given = {"attempt_id": attempt_id, "job_id": job_id, "gang": self.place(rank, port), "program": program}
+            self.leases.append(member.server.give(member.assignment(**given, **changes)))
+        return self.leases
+
+    def place(self, rank: int, port: int = PORT) -> GangPlace:
+        """A member's place."""
         keys = [load_keys(member.data).fabric_public_hex for member in self.members]
         named = [
             GangMember(
@@ -122,18 +131,50 @@ class Gang:
             )
             for rank, member in enumerate(self.members)
         ]
-        for rank, member in enumerate(self.members):
-            place = GangPlace(
-                nodes=len(named),
-                node_rank=rank,
-                master_address=gang_address(0),
-                master_port=port,
-                overlay=self.kind,
-                members=named,
-            )
-            given = {"attempt_id": attempt_id, "job_id": job_id, "gang": place, "program": program, **changes}
-            self.leases.append(member.server.give(member.assignment(**given)))
-        return self.leases
+        return GangPlace(
+            nodes=len(named),
+            node_rank=rank,
+            master_address=gang_address(0),
+            master_port=port,
+            overlay=self.kind,
+            members=named,
+        )
+
+    def saved(self) -> int:
+        """The newest step of which both servers have a whole part; 0 for none."""
+        steps = [
+            {each.begin.step for each in member.server.artifacts.values() if each.is_complete and each.begin.step}
+            for member in self.members
+        ]
+        return max(steps[0] & steps[1], default=0)
+
+    def put_together(self, step: int) -> UUID:
+        """A checkpoint of both parts, for both to fetch; its artifact."""
+        artifact_id = uuid4()
+        parts = [
+            each.files
+            for member in self.members
+            for each in member.server.artifacts.values()
+            if each.is_complete and each.begin.step == step
+        ]
+        for member in self.members:
+            member.server.downloads[artifact_id] = parts[1] | parts[0]  # the first one's manifest, as it counts
+            member.server.steps[artifact_id] = step
+        return artifact_id
+
+    def replace(self, rank: int, *, resume: UUID | None = None, port: int = PORT) -> Lease:
+        """A lease in the place of one that has ended, in the next generation of both."""
+        old, stays = self.leases[rank], self.leases[1 - rank]
+        generation = old.assignment.generation + 1
+        self.members[rank].server.forget_lease(old)
+        own = {"lease_id", "fence", "node_id", "device_uuids", "generation", "gang", "resume_artifact_id"}
+        later = {"generation": generation, "resume_artifact_id": resume}
+        given = old.assignment.model_dump(exclude=own) | later
+        assignment = self.members[rank].assignment(**given, gang=self.place(rank, port))
+        self.leases[rank] = self.members[rank].server.give(assignment)
+        changes = {**later, "gang": self.place(1 - rank, port)}
+        self.members[1 - rank].server.regroup(stays, stays.assignment.model_copy(update=changes))
+        return self.leases[rank]
 
     def command(self, code: str, **changes: object) -> list[Lease]:
         """Have both run a few lines of Python."""

@@ -98,7 +98,7 @@ def test_lies_cost_their_teller_alone(job: Job) -> None:
     first = fail_to_resume(job, "carol", Reason.BAD_INPUT)  # as agents of before call it
     assert (job.state, stage.newest_attempt(job).reason) == ("recovering", "bad_checkpoint")
     assert not Artifact.objects.filter(condemned_at__isnull=False).exists()
-    assert placement._request(Job.objects.get(pk=job.pk)).demand.avoid >= {first.node_id}
+    assert placement.request_of(Job.objects.get(pk=job.pk)).demand.avoid >= {first.node_id}
     second = fail_to_resume(job, "dave")
     assert job.state == "recovering", "neither counts as one of the three attempts that the job may have"
     assert [each.step for each in Artifact.objects.filter(condemned_at__isnull=False)] == [99]
@@ -374,7 +374,7 @@ def test_no_memory_to_load_a_checkpoint_fails_no_job(job: Job, has_loaded: bool,
     if has_loaded:
         return
     assert charge_of(resumed) == 0
-    assert placement._request(job).demand.avoid >= {resumed.node_id}, "another node may have more memory"
+    assert placement.request_of(job).demand.avoid >= {resumed.node_id}, "another node may have more memory"
     for name in ("dave", "erin", "frank"):
         fail_to_resume(job, name, Reason.OUT_OF_MEMORY, exit_code=77)
     saved.refresh_from_db()

@@ -73,7 +73,7 @@ def test_a_job_resumed_with_a_higher_budget_than_its_file_names_is_placed(alice,
     stage.bill(lease, ms=3_590_000)
     stage.finish(lease, Reason.BUDGET_EXHAUSTED)
     lifecycle.resume(job.id, cap_usd_micros=4 * DOLLAR, actor="alice")
-    demand = placement._request(Job.objects.get(pk=job.id)).demand
+    demand = placement.request_of(Job.objects.get(pk=job.id)).demand
     assert demand.cap_usd_micros == 4 * DOLLAR - lease_charge(lease)
     assert stage.place(job)
 

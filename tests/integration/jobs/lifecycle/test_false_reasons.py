@@ -61,7 +61,7 @@ def test_a_stop_that_nobody_ordered_is_a_lie_of_the_node_and_is_not_paid(
     assert (attempt.reason, attempt.fault, job.state) == ("false_reason", "provider", "recovering")
     assert (lease.charge_usd_micros, bob.failures) == (0, 1)
     assert reason.value in attempt.message
-    assert placement._request(job).demand.avoid == {bob.pk}
+    assert placement.request_of(job).demand.avoid == {bob.pk}
 
 
 def test_a_false_reason_is_an_offence_that_the_customer_is_compensated_for(
@@ -112,7 +112,7 @@ def test_a_missing_image_that_no_customer_named_is_the_nodes_fault(alice: Organi
     refreshed(job, bob)
     attempt = stage.newest_attempt(job)
     assert (attempt.reason, attempt.fault, job.state, bob.failures) == ("executor_failed", "provider", "recovering", 1)
-    assert placement._request(job).demand.avoid == {bob.pk}
+    assert placement.request_of(job).demand.avoid == {bob.pk}
 
 
 @pytest.mark.parametrize(("has_run", "reason"), [(False, "image_unavailable"), (True, "executor_failed")])

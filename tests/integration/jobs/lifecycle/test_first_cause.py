@@ -77,7 +77,7 @@ def test_of_two_that_vanished_the_one_that_aborted_lost_its_peer(alice) -> None:
     attempt = stage.newest_attempt(job)
     assert (attempt.reason, attempt.message) == ("process_vanished", "The node's agent no longer knows this lease.")
     assert failures(rebooted, peer) == [1, 0]
-    assert placement._request(Job.objects.get(pk=job.pk)).demand.avoid == {rebooted.node_id}
+    assert placement.request_of(Job.objects.get(pk=job.pk)).demand.avoid == {rebooted.node_id}
 
 
 def test_an_own_command_that_fails_by_itself_on_both_nodes_is_the_customers(alice) -> None:
@@ -140,7 +140,7 @@ def test_a_code_that_no_training_ends_with_is_not_the_customers_fault(
     job.refresh_from_db()
     attempt = stage.newest_attempt(job)
     assert (job.state, attempt.reason, charges(lease)) == ("recovering", "internal", [0])
-    assert placement._request(job).demand.avoid == {bob.pk}, "else it would take every attempt"
+    assert placement.request_of(job).demand.avoid == {bob.pk}, "else it would take every attempt"
 
 
 def test_an_output_that_can_never_be_kept_still_is(alice: Organisation, bob: Node) -> None:

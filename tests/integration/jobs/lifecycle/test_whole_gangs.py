@@ -43,4 +43,4 @@ def test_of_a_gang_only_the_node_that_broke_it_is_blamed(alice):
     stage.finish(guilty, Reason.DEVICE_FAILED)
     stage.finish(innocent, Reason.GANG_BROKEN)
     assert [Node.objects.get(pk=each.node_id).failures for each in (guilty, innocent)] == [1, 0]
-    assert placement._request(Job.objects.get(pk=job.id)).demand.avoid == {guilty.node_id}
+    assert placement.request_of(Job.objects.get(pk=job.id)).demand.avoid == {guilty.node_id}

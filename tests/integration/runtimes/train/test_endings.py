@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from runtimes.contract import Env, ExitCode, complete_checkpoints, read_manifest, sha256_file
 from runtimes.train.__main__ import classify
-from runtimes.train.errors import BadConfig, OutOfMemory, TrainError
+from runtimes.train.errors import BadConfig, LostPeer, OutOfMemory, TrainError
 from tests.integration.runtimes.conftest import STEPS
 from tests.integration.runtimes.programs import (
     MICRO_CONFIG,
@@ -124,7 +124,7 @@ def test_model_too_large_for_the_memory_ends_with_77(tmp_path: Path, width: int,
         (MemoryError("not enough memory"), OutOfMemory, 77),
         (MemoryError(), OutOfMemory, 77),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), OutOfMemory, 77),
-        (RuntimeError("Connection closed by peer"), TrainError, 70),
+        (RuntimeError("Connection closed by peer"), LostPeer, 79),
         (KeyboardInterrupt(), TrainError, 70),
     ],
 )

@@ -1,0 +1,170 @@
+"""Generations of a gang's attempt: a lost node is replaced, and the leases of the others go on.
+
+    waits_for_others   whether an attempt that lost nodes waits for others in their place; asked by reports.conclude
+    lost_leases        the leases to replace, once nothing more is to come of them
+    begin              the next generation: the lost leases end, and the attempt goes on from its newest checkpoint
+    close_unpaid       all of a generation runs: from now on the leases are paid again
+
+What the others did after the checkpoint is done again, and until the new generation runs they only wait: neither is
+paid (`Lease.paid_of`), as it is not where a whole attempt ends by the fault of one node.
+
+Only our own training has a launcher that stays. A contract pays receipts alone, and of those no part: its jobs begin
+another attempt, as all others do where no other node is found within REPLACE_SECONDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from django.db.models import F
+
+from billing.charging import metering
+from jobs.artifacts.prune import abandon
+from jobs.leases import leasing
+from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
+from jobs.running import causes
+from jobs.states import ArtifactState, LeaseState
+from marketplace.foundation import clock
+from marketplace.foundation.models import Event
+from marketplace.nodes.models import Node
+from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, Fault, Reason
+
+REPLACE_SECONDS: Final = 30  # the launchers of the others wait for 240, most of which a node may take to end
+GENERATIONS_MAX: Final = 1000  # of one attempt
+RECEIPT_AGE_MS_MAX: Final = 120_000
+FEATURE: Final = "generations"  # of an agent that knows them
+_UP: Final = frozenset({AttemptState.RUNNING, AttemptState.SUCCEEDED})
+REPLACEABLE: Final = frozenset(
+    {
+        Reason.NODE_SILENT,
+        Reason.PROCESS_VANISHED,
+        Reason.LEASE_EXPIRED,
+        Reason.EXECUTOR_FAILED,
+        Reason.DEVICE_FAILED,
+        Reason.NODE_DRAINED,
+        Reason.NODE_QUARANTINED,
+        Reason.NEVER_STARTED,
+        Reason.INPUT_UNAVAILABLE,
+    }
+)
+
+
+def waits_for_others(job: Job, attempt: Attempt) -> bool:
+    """Whether a live attempt of a locked job has lost some of its nodes, and waits for others in their place.
+
+    The first time it is asked the waiting begins.
+    """
+    if not _may_replace(job, attempt):
+        return False
+    if attempt.broken_at is None:
+        attempt.broken_at = clock.now()
+        attempt.save(update_fields=["broken_at"])
+    return clock.now() - attempt.broken_at <= timedelta(seconds=REPLACE_SECONDS)
+
+
+def lost_leases(attempt: Attempt) -> list[Lease]:
+    """The live leases whose nodes are lost, by rank."""
+    return list(attempt.leases.live().filter(reported_state__in=ATTEMPT_ENDS).order_by("node_rank"))
+
+
+def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int) -> None:
+    """End the lost leases of a locked job's attempt, and let the rest go on from its newest checkpoint.
+
+    Call it in the transaction that reserves the leases which take their places.
+    """
+    resume = Artifact.objects.resumable(job).first()
+    for lease in lost:
+        reason = Reason(lease.reported_reason)
+        lease.replaced_at = clock.now()
+        lease.save(update_fields=["replaced_at"])
+        leasing.end_lease(lease, REASONS[reason].billable, reason=reason)
+        if REASONS[reason].fault == Fault.PROVIDER:
+            Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
+    if not attempt.generation:
+        attempt.began_from = attempt.resume_artifact
+    attempt.generation += 1
+    attempt.broken_at, attempt.resume_artifact, attempt.master_port = None, resume, master_port
+    attempt.save(update_fields=["generation", "began_from", "broken_at", "resume_artifact", "master_port"])
+    for artifact in Artifact.objects.filter(attempt=attempt, kind="checkpoint", state=ArtifactState.UPLOADING):
+        abandon(artifact, reason="another_generation")
+    saved = dict(ArtifactPart.objects.filter(artifact=resume).values_list("lease_id", "billable_ms"))
+    for lease in attempt.leases.live():
+        if not _is_unpaid(lease):  # else the generation before never ran
+            paid_until = lease.unpaid[-1][1] if lease.unpaid else 0
+            lease.unpaid = [*lease.unpaid, [max(saved.get(lease.pk, 0), paid_until), None, _unmetered_ms(lease)]]
+            lease.save(update_fields=["unpaid"])
+    Event.objects.create(
+        subject_kind="attempt",
+        subject_id=attempt.pk,
+        from_state=attempt.state,
+        to_state=attempt.state,
+        reason=lost[0].reported_reason,
+        data={
+            "generation": attempt.generation,
+            "lost_nodes": [str(lease.node_id) for lease in lost],
+            "resumed_step": resume.step if resume else 0,
+        },
+    )
+
+
+def close_unpaid(attempt: Attempt, *, has_begun: bool = False) -> int:
+    """Pay the leases of a locked job's attempt again, where all of them run, or (`has_begun`) a checkpoint of all of
+    them shows that they did: one node that never says that it runs keeps nobody unpaid. Returns for how many that is.
+    """
+    leases, count = list(attempt.leases.live()), 0
+    if not has_begun and any(lease.reported_state not in _UP for lease in leases):
+        return 0
+    for lease in leases:
+        if _is_unpaid(lease):
+            start, _, unmetered_ms = lease.unpaid[-1]
+            lease.unpaid = [*lease.unpaid[:-1], [start, max(start, lease.observed_ms - unmetered_ms)]]
+            lease.save(update_fields=["unpaid"])
+            count += 1
+    return count
+
+
+def _unmetered_ms(lease: Lease) -> int:
+    """How long the lease was seen running and its meter did not count, as while its agent was away; 0 for a receipt
+    that is only as old as receipts are."""
+    newest = metering.newest(lease.pk)
+    behind_ms = lease.observed_ms - (newest.billable_ms if newest else 0)
+    return behind_ms if newest and behind_ms > RECEIPT_AGE_MS_MAX else 0
+
+
+def _is_unpaid(lease: Lease) -> bool:
+    return bool(lease.unpaid) and lease.unpaid[-1][1] is None
+
+
+def _may_replace(job: Job, attempt: Attempt) -> bool:
+    if job.kind != "train" or job.spec.get("command") or job.is_escrow or job.cancel_requested_at is not None:
+        return False
+    if attempt.state != AttemptState.RUNNING or attempt.generation >= GENERATIONS_MAX:
+        return False
+    leases = list(attempt.leases.live().select_related("node", "attempt__job"))
+    lost = [lease for lease in leases if lease.reported_state in ATTEMPT_ENDS]
+    rest = [lease for lease in leases if lease.reported_state not in ATTEMPT_ENDS]
+    is_whole = lost and rest and all(map(_is_replaceable, lost)) and all(map(_goes_on, rest))
+    return bool(is_whole) and _has_progress(job, attempt)
+
+
+def _has_progress(job: Job, attempt: Attempt) -> bool:
+    """Whether going on is worth more than another attempt: those are counted as tries, and end some day."""
+    resume = Artifact.objects.resumable(job).first()
+    if resume is None or (attempt.generation and attempt.resume_artifact_id == resume.pk):
+        return False
+    return not attempt.artifacts.filter(kind="output").exists()  # else the programs of the others have ended
+
+
+def _is_replaceable(lease: Lease) -> bool:
+    """Whether another node may take the lost one's place: it is not the customer's doing, and no checkpoint's."""
+    reason = Reason(lease.reported_reason)
+    is_others_doing = causes.is_aborted(lease)  # it only followed from the end of another one, not yet missed
+    return reason in REPLACEABLE and REASONS[reason].fault in {Fault.PROVIDER, Fault.NETWORK} and not is_others_doing
+
+
+def _goes_on(lease: Lease) -> bool:
+    """Whether the node's program runs, is not to stop, and can be told of another generation."""
+    is_up = lease.state == LeaseState.ACTIVE and lease.reported_state == AttemptState.RUNNING
+    return is_up and not lease.stop_reason and lease.follows_generations

@@ -1,0 +1,204 @@
+"""Generations of a gang: when a node is lost, the others keep their containers and go on with whoever takes its place.
+
+The agent writes `gang.json` into the work folder, first that another generation is coming, then its number, where its
+ranks meet, and the checkpoint to go on from. This process outlives the ranks: it ends those of the generation before
+and starts the new. What it has joined stands in `.gang-joined`, by which the agent sees that it follows at all.
+
+A rank that lost its peer ends by an error or an abort, or hangs. So after such an end the next generation is waited
+for, and while ranks run it is looked for too. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtimes.contract import GANG_FILE, GANG_FILE_BYTES_MAX, JOINED_FILE, Env, ExitCode, checkpoint_step
+
+# From the loss of a peer until another one is coming: its node is missed, or has shipped its last checkpoint (two
+# minutes), and another one is looked for (30 s). Who is not to wait so long is stopped by the marketplace.
+WAIT_SECONDS_MAX = 240.0
+COMING_SECONDS_MAX = 3600.0  # from then on: the agent fetches a checkpoint, which may be large
+ORPHANS_SECONDS_MAX = 30.0
+POLL_SECONDS = 0.2
+SIGNAL_CODE_BASE = 128
+# How ranks end that lost a peer: by gloo's error, by NCCL's abort; or all have left because one was asked to.
+LOST_PEER_CODES = frozenset({int(ExitCode.LOST_PEER), SIGNAL_CODE_BASE + signal.SIGABRT, int(ExitCode.STOPPED)})
+# What a generation changes of the environment; nothing else is the file's to set.
+CHANGING = (Env.MASTER_ADDR, Env.MASTER_PORT, Env.RESUME_FROM)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # Linux, prctl(2)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation: its number, what it changes of the environment, and the step that it goes on from."""
+
+    number: int
+    environment: Mapping[str, str]
+    resumed_step: int  # 0: it begins anew
+
+
+class GangFile:
+    """What the agent has announced of generations after `number`."""
+
+    def __init__(self, work: Path, number: int) -> None:
+        body = _read(work / GANG_FILE)
+        self.newer = _generation(body, number)
+        coming = body.get("coming")
+        self.is_coming = self.newer is None and isinstance(coming, int) and coming > number
+
+
+class Launcher:
+    """Runs an interpreter with `arguments`, once for each generation."""
+
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        self._arguments, self._env = arguments, env
+        self._work, self._checkpoints = Path(env[Env.WORK_DIR]), Path(env[Env.CHECKPOINT_DIR])
+        self._current = Generation(int(env[Env.GENERATION]), {}, 0)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stop: int | None = None  # the signal by which the program was asked to end
+
+    def run(self) -> int:
+        """The last generation's exit code. SIGTERM is handed on; no other generation is waited for afterwards."""
+        adopt_orphans()
+        signal.signal(signal.SIGTERM, self._hand_on)
+        (self._work / JOINED_FILE).write_text(str(self._current.number))
+        while True:
+            code, newer = self._run_ranks()
+            if newer is None and code in LOST_PEER_CODES and self._stop is None:
+                newer = self._wait()
+            if self._stop is not None:
+                return code
+            if newer is None:  # nobody had asked this node to stop: its ranks left with another one's
+                return int(ExitCode.LOST_PEER) if code == ExitCode.STOPPED else code
+            self._join(newer)
+
+    def _run_ranks(self) -> tuple[int, Generation | None]:
+        """One generation's exit code, and the newer one that is to follow, if it was announced meanwhile."""
+        given = {**self._env, **self._current.environment, Env.GENERATION: ""}
+        # This process has one thread, so its child may run Python before the program is there.
+        child = subprocess.Popen([sys.executable, *self._arguments], env=given, preexec_fn=die_with_parent)  # noqa: S603, PLW1509
+        self._child = child
+        if self._stop is not None:  # it came before there was a child
+            child.send_signal(self._stop)
+        newer = None
+        while child.poll() is None and newer is None:
+            time.sleep(POLL_SECONDS)
+            newer = self._announced().newer
+        if child.returncode is None:
+            child.kill()
+            child.wait()
+        end_orphans()
+        code = child.returncode if child.returncode >= 0 else SIGNAL_CODE_BASE - child.returncode
+        # Once more: it may have been announced in the ranks' last moment.
+        return code, None if code == ExitCode.OK else newer or self._announced().newer
+
+    def _wait(self) -> Generation | None:
+        """The next generation, for ranks that may have lost a peer; None where none comes, or the program is to end."""
+        _say(f"A peer may be lost: waiting {WAIT_SECONDS_MAX:.0f} s for another one.")
+        began = time.monotonic()
+        while self._stop is None:
+            found = self._announced()
+            if found.newer is not None:
+                return found.newer
+            if time.monotonic() - began > (COMING_SECONDS_MAX if found.is_coming else WAIT_SECONDS_MAX):
+                break
+            time.sleep(POLL_SECONDS)
+        return None
+
+    def _join(self, newer: Generation) -> None:
+        forget_beyond(self._checkpoints, newer.resumed_step)
+        self._current = newer
+        (self._work / JOINED_FILE).write_text(str(newer.number))
+        _say(f"Generation {newer.number} of the gang begins at step {newer.resumed_step}.")
+
+    def _announced(self) -> GangFile:
+        return GangFile(self._work, self._current.number)
+
+    def _hand_on(self, number: int, _frame: object) -> None:
+        self._stop = number
+        if self._child is not None:
+            self._child.send_signal(number)  # does nothing once it has ended
+
+
+def forget_beyond(checkpoints: Path, step: int) -> None:
+    """Delete checkpoints of later steps: other nodes lack their part of them, and they are written again."""
+    for folder in checkpoints.glob("*"):
+        if (checkpoint_step(folder) or 0) > step:
+            shutil.rmtree(folder)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of processes whose own one has ended, so that the ranks of a killed launcher are waited for."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    """Kill what a generation left, and wait for it: two would fight for devices and ports. One that no signal reaches,
+    as in a driver that hangs, is not waited for for ever."""
+    until = time.monotonic() + ORPHANS_SECONDS_MAX
+    while time.monotonic() < until:
+        for child in _children():
+            os.kill(child, signal.SIGKILL)
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not ended:
+            time.sleep(POLL_SECONDS / 10)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _children() -> list[int]:
+    """Those of this process, which has one thread."""
+    own = str(os.getpid())
+    try:
+        return [int(child) for child in Path(f"/proc/{own}/task/{own}/children").read_text().split()]
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            if fields[1] == own:
+                found.append(int(folder.name))
+        return found
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            body = json.loads(file.read(GANG_FILE_BYTES_MAX))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _generation(body: Mapping[str, object], after: int) -> Generation | None:
+    """The generation that the file holds; None for an older one, and where it is not whole."""
+    number, step, environment = (body.get(name) for name in ("generation", "resumed_step", "environment"))
+    if not (isinstance(number, int) and isinstance(step, int) and isinstance(environment, dict)) or number <= after:
+        return None
+    if not all(isinstance(environment.get(name), str) for name in CHANGING):
+        return None
+    return Generation(number, {name: environment[name] for name in CHANGING}, step)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - into the job's log

@@ -1,0 +1,115 @@
+"""A training on two nodes of a rack loses one, agent and all: the third takes its place, the other one never stops."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import UUID
+
+import psutil
+import pytest
+
+from examples.market import SOUK, Market, NodeOptions, Party, kill_tree, run_json, wait_for
+from jobs.client.sdk import Souk
+from jobs.wire import JobView
+from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
+
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
+
+NAMES = ("trio-0", "trio-1", "trio-2")
+LINK_SECONDS = 180
+STEPS = 400
+
+
+@pytest.fixture(scope="module")
+def trio(market: Market) -> Party:
+    provider = None
+    for number, name in enumerate(NAMES):
+        options = NodeOptions(devices=1, cores=str(number % 2), region="trio", fabric_address="127.0.0.1")
+        provider = market.add_node(name, price="0.90", provider=provider, node=options)
+    assert provider is not None
+    until = time.monotonic() + LINK_SECONDS
+    while True:
+        shown = run_json([SOUK, "provider", "links"], provider.env(market.server))
+        if [link["condition"] for link in shown] == ["good"] * 3:
+            return provider
+        assert time.monotonic() < until, f"the links were not measured in {LINK_SECONDS} s: {shown}"
+        time.sleep(1)
+
+
+def launchers(market: Market, names: set[str]) -> dict[str, psutil.Process]:
+    """Of each node the process that outlives the ranks."""
+    folders = {name: str(market.agent_folder(name)) for name in names}
+    found: dict[str, psutil.Process] = {}
+    for process in psutil.process_iter():
+        try:
+            env = process.environ()
+        except psutil.Error:
+            continue
+        is_launcher = "runtimes.launch" in process.cmdline() and env.get("SOUK_GENERATION", "")
+        for name, folder in folders.items():
+            if is_launcher and env.get("SOUK_WORK_DIR", "").startswith(folder + "/"):
+                found[name] = process
+    return found
+
+
+def wait_for_checkpoint(souk: Souk, job: JobView) -> int:
+    def look() -> int | None:
+        steps = [
+            each.step for each in souk.artifacts(job.job_id) if each.kind == "checkpoint" and each.state == "complete"
+        ]
+        return max((step for step in steps if step is not None), default=None)
+
+    return wait_for("a checkpoint of both nodes", look, 180)
+
+
+def test_the_other_node_goes_on_with_a_third_one(market: Market, alice: Party, trio: Party) -> None:
+    resources = {"gpus": 1, "nodes": 2, "kind": "any", "isolation": "none", "region": "trio"}
+    spec: dict[str, Any] = TINY | {"resources": resources, "work": {"steps": STEPS}}
+    with souk_of(market, alice) as souk:
+        job = launch(souk, spec)
+        step = wait_for_checkpoint(souk, job)
+        (attempt,) = souk.job(job.job_id).attempts
+        names = {lease.node_rank: lease.node_name for lease in attempt.leases}
+        before = launchers(market, set(names.values()))
+        assert set(before) == set(names.values())
+        began = time.monotonic()
+        kill_tree(market.agents[names[1]])
+        before[names[1]].kill()
+
+        def is_replaced() -> JobView | None:
+            view = souk.job(job.job_id)
+            return view if len(view.attempts[-1].leases) == 3 else None
+
+        wait_for("another node in its place", is_replaced, 90)
+        replaced = time.monotonic() - began
+
+        def has_stepped() -> JobView | None:
+            view = souk.job(job.job_id)
+            resumed = view.progress.get("resumed_from")
+            return view if resumed and view.progress.get("step", 0) > resumed else None
+
+        view = wait_for("steps of the next generation", has_stepped, 90)
+        print(f"replaced {replaced:.1f} s after the kill, stepping {time.monotonic() - began:.1f} s after it")
+        assert view.progress["resumed_from"] >= step
+        after = launchers(market, {names[0]})
+        assert (after[names[0]].pid, after[names[0]].create_time()) == (
+            before[names[0]].pid,
+            before[names[0]].create_time(),
+        )
+        ended = wait_until(souk, job, ENDS, 400)
+        assert ended.state == "completed", ended.message
+        (attempt,) = ended.attempts
+        assert [lease.node_rank for lease in attempt.leases] == [0, 1, 1]
+        assert len({lease.node_name for lease in attempt.leases}) == 3
+        steps = wait_for("the log", lambda: log_of(souk, job.job_id), 30)
+        assert "Generation 1 of the gang begins at step" in steps
+    bill = run_json([SOUK, "bill", str(job.job_id)], alice.env(market.server))
+    assert bill["verified"] is True
+    lines = {line["node_name"]: line for line in bill["bill"]["lines"]}
+    assert lines[names[0]]["unpaid_ms"] > 0
+    assert lines[names[1]]["reason"] in ("node_silent", "process_vanished")
+
+
+def log_of(souk: Souk, job_id: UUID) -> str:
+    return souk.stream(job_id, "logs", node_rank=0).text
