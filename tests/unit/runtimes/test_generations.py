@@ -11,7 +11,11 @@ from runtimes.contract import GANG_FILE, GANG_FILE_BYTES_MAX, Env
 from runtimes.generations import GangFile, Generation, forget_beyond
 from runtimes.launch import exit_code_of
 
-ENVIRONMENT: dict[str, str] = {Env.MASTER_ADDR: "10.83.0.1", Env.MASTER_PORT: "29501", Env.RESUME_FROM: "/work/resume-2/step-00000040"}
+ENVIRONMENT: dict[str, str] = {
+    Env.MASTER_ADDR: "10.83.0.1",
+    Env.MASTER_PORT: "29501",
+    Env.RESUME_FROM: "/work/resume-2/step-00000040",
+}
 WHOLE = {"generation": 2, "resumed_step": 40, "environment": ENVIRONMENT}
 
 
