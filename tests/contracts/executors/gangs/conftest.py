@@ -152,7 +152,7 @@ class Gang:
         """A checkpoint of both parts, for both to fetch; its artifact."""
         artifact_id = uuid4()
         parts = [
-            each.files
+            {name: data for name, data in each.files.items() if "#" not in name}  # else a piece of one
             for member in self.members
             for each in member.server.artifacts.values()
             if each.is_complete and each.begin.step == step
