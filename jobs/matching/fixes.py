@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from jobs.matching.demand import ISOLATIONS, UNISOLATED, Demand
@@ -69,38 +70,19 @@ def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     )
 
 
-def _lower_capability(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    places = _places(dataclasses.replace(demand, compute_capability=(0, 0)), snapshot)
-    version = _highest(snapshot, places, lambda group: group.compute_capability)
+def _lower_version(demand: Demand, snapshot: FleetSnapshot, *, name: str, label: str) -> Change | None:
+    """The highest version that all slots of some place have; none where no agent says which it has."""
+    places = _places(dataclasses.replace(demand, **{name: (0, 0)}), snapshot)
+    versions = [min(getattr(_group(snapshot, place, i), name) for i in range(len(place.slots))) for place in places]
+    version = max(versions, default=(0, 0))
     if version == (0, 0):
         return None
     return Change(
-        "resources.compute_capability",
+        f"resources.{name}",
         format_version(version),
-        dataclasses.replace(demand, compute_capability=version),
-        f"compute capability {format_version(version)} adds {{n}}",
+        dataclasses.replace(demand, **{name: version}),
+        f"{label} {format_version(version)} adds {{n}}",
     )
-
-
-def _lower_cuda(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    places = _places(dataclasses.replace(demand, cuda=(0, 0)), snapshot)
-    version = _highest(snapshot, places, lambda group: group.cuda)
-    if version == (0, 0):
-        return None
-    return Change(
-        "resources.cuda",
-        format_version(version),
-        dataclasses.replace(demand, cuda=version),
-        f"CUDA {format_version(version)} adds {{n}}",
-    )
-
-
-def _highest(
-    snapshot: FleetSnapshot, places: Sequence[Place], version_of: Callable[[DeviceGroup], tuple[int, int]]
-) -> tuple[int, int]:
-    """The highest version that all slots of some place have; (0, 0) where no agent says which it has."""
-    versions = [min(version_of(_group(snapshot, place, i)) for i in range(len(place.slots))) for place in places]
-    return max(versions, default=(0, 0))
 
 
 def _fewer_cpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
@@ -109,25 +91,18 @@ def _fewer_cpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
     return Change("resources.cpus", str(cpus), relaxed, f"{cpus} cores per node adds {{n}}") if cpus else None
 
 
-def _less_ram(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    mib = _largest_part(dataclasses.replace(demand, ram_mib=0), snapshot, snapshot.ram_mib)
-    return _size("ram", mib, dataclasses.replace(demand, ram_mib=mib), "of memory per node")
-
-
-def _less_disk(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    mib = _largest_part(dataclasses.replace(demand, disk_mib=0), snapshot, snapshot.disk_mib)
-    return _size("disk", mib, dataclasses.replace(demand, disk_mib=mib), "of free disk")
-
-
-def _less_shm(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
-    mib = _largest_part(dataclasses.replace(demand, shm_mib=0), snapshot, snapshot.shm_mib)
-    return _size("shm", mib, dataclasses.replace(demand, shm_mib=mib), "of /dev/shm")
-
-
-def _size(name: str, mib: int, relaxed: Demand, of: str) -> Change | None:
+def _less_room(demand: Demand, snapshot: FleetSnapshot, *, name: str, label: str) -> Change | None:
+    """Of a node's memory, disk or /dev/shm."""
+    column = f"{name}_mib"
+    mib = _largest_part(dataclasses.replace(demand, **{column: 0}), snapshot, getattr(snapshot, column))
     if mib < 1:
         return None
-    return Change(f"resources.{name}", format_memory(mib), relaxed, f"{format_memory(mib)} {of} adds {{n}}")
+    return Change(
+        f"resources.{name}",
+        format_memory(mib),
+        dataclasses.replace(demand, **{column: mib}),
+        f"{format_memory(mib)} {label} adds {{n}}",
+    )
 
 
 def _largest_part(without: Demand, snapshot: FleetSnapshot, column: tuple[int, ...]) -> int:
@@ -277,12 +252,15 @@ def _before_they_close(demand: Demand, snapshot: FleetSnapshot) -> Change | None
 RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change | None]]] = [
     (frozenset({Why.PRICE}), _cheaper_than),
     (frozenset({Why.MEMORY}), _less_memory),
-    (frozenset({Why.COMPUTE_CAPABILITY}), _lower_capability),
-    (frozenset({Why.CUDA}), _lower_cuda),
+    (
+        frozenset({Why.COMPUTE_CAPABILITY}),
+        partial(_lower_version, name="compute_capability", label="compute capability"),
+    ),
+    (frozenset({Why.CUDA}), partial(_lower_version, name="cuda", label="CUDA")),
     (frozenset({Why.CPUS}), _fewer_cpus),
-    (frozenset({Why.RAM}), _less_ram),
-    (frozenset({Why.DISK}), _less_disk),
-    (frozenset({Why.SHM}), _less_shm),
+    (frozenset({Why.RAM}), partial(_less_room, name="ram", label="of memory per node")),
+    (frozenset({Why.DISK}), partial(_less_room, name="disk", label="of free disk")),
+    (frozenset({Why.SHM}), partial(_less_room, name="shm", label="of /dev/shm")),
     (frozenset({Why.REGION}), _more_regions),
     (frozenset({Why.MODEL}), _more_models),
     (frozenset({Why.GPUS}), _fewer_gpus),
