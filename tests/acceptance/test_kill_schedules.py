@@ -25,7 +25,16 @@ from runtimes.contract import MANIFEST_NAME
 from tests.acceptance.customer import ENDS, TINY, launch, souk_of
 from tests.acceptance.gang_processes import last_step, launchers, strike, work_folder
 from tests.acceptance.gang_records import Training, read_training
-from tests.acceptance.kill_schedules import GANG_NODES, Blow, Schedule, draw_schedule
+from tests.acceptance.kill_schedules import (
+    FIRST_MOMENTS,
+    GANG_NODES,
+    HARMLESS,
+    LOSSES,
+    SECOND_MOMENTS,
+    Blow,
+    Schedule,
+    draw_schedule,
+)
 
 SCHEDULES = int(os.environ.get("SOUK_KILL_SCHEDULES", "1"))
 FIRST_SEED = int(os.environ.get("SOUK_KILL_SEED", "1"))
@@ -48,6 +57,16 @@ pytestmark = [pytest.mark.timeout(SECONDS_MAX * (SCHEDULES + 2)), pytest.mark.sl
 @pytest.fixture(scope="module")
 def rack(market: Market) -> Party:
     return add_rack(market)
+
+
+def test_fifty_schedules_have_every_blow_moment_and_rank() -> None:
+    schedules = [draw_schedule(seed) for seed in range(1, 51)]
+    blows = [blow for schedule in schedules for blow in schedule.blows]
+    assert {blow.kind for blow in blows} == {*LOSSES, *HARMLESS}
+    assert {blow.moment for blow in blows} == {*FIRST_MOMENTS, *SECOND_MOMENTS}
+    assert {blow.node_rank for blow in blows} == set(range(GANG_NODES))
+    assert sum(schedule.replaces_one for schedule in schedules) >= 20
+    assert schedules == [draw_schedule(seed) for seed in range(1, 51)]
 
 
 def test_gangs_complete_whoever_is_killed_or_hangs(market: Market, alice: Party, rack: Party) -> None:
@@ -95,6 +114,8 @@ class Disturbed:
         is_single = self._schedule.replaces_one and len(lost) == 1
         if is_single:
             self._check_survivors(view, lost[0])
+        elif all(blow.kind == "hung_rank" for blow, _, _ in self._done):
+            assert [len(each.leases) for each in view.attempts] == [GANG_NODES], view.attempts
         blows = [(blow.kind, blow.moment, name) for blow, name, _ in self._done]
         ends = [(str(each.reason), len(each.leases)) for each in view.attempts]
         return (
