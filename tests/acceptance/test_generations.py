@@ -6,13 +6,13 @@ import time
 from typing import Any
 from uuid import UUID
 
-import psutil
 import pytest
 
 from examples.market import SOUK, Market, NodeOptions, Party, kill_tree, run_json, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
+from tests.acceptance.gang_processes import launchers
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 
@@ -35,22 +35,6 @@ def trio(market: Market) -> Party:
             return provider
         assert time.monotonic() < until, f"the links were not measured in {LINK_SECONDS} s: {shown}"
         time.sleep(1)
-
-
-def launchers(market: Market, names: set[str]) -> dict[str, psutil.Process]:
-    """Of each node the process that outlives the ranks."""
-    folders = {name: str(market.agent_folder(name)) for name in names}
-    found: dict[str, psutil.Process] = {}
-    for process in psutil.process_iter():
-        try:
-            env = process.environ()
-        except psutil.Error:
-            continue
-        is_launcher = "runtimes.launch" in process.cmdline() and env.get("SOUK_GENERATION", "")
-        for name, folder in folders.items():
-            if is_launcher and env.get("SOUK_WORK_DIR", "").startswith(folder + "/"):
-                found[name] = process
-    return found
 
 
 def wait_for_checkpoint(souk: Souk, job: JobView) -> int:
