@@ -23,8 +23,8 @@ from jobs.models import Artifact, FollowingEvaluation, Job, JobInput
 from jobs.spec import Spec, SpecErrors, from_wire
 from jobs.spec.following import evaluation_after
 from marketplace.accounts.errors import OrderOutdated
+from marketplace.accounts.permissions import require_right
 from marketplace.accounts.scopes import Scope
-from marketplace.accounts.standing_rights import require_right
 from marketplace.foundation import clock
 from marketplace.foundation.errors import SoukError
 from marketplace.foundation.exclusive import unless_raced

@@ -23,7 +23,6 @@ signin.py           a password for an API key
 signin_addresses.py which addresses an account signed in from
 signin_limits.py    how often a password may be wrong
 signup.py           a new user
-standing_rights.py  what a member may still do, where their order is carried out later
 tasks.py            what Celery calls
 urls.py             addresses
 """

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from io import StringIO
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from rich.console import Console
 
+from billing.account_kinds import AccountKind
 from billing.books import deposits
 from billing.charging import limits
-from billing.models import Commitment
+from billing.models import Account, Commitment
 from jobs import evaluations, lifecycle
 from jobs.api.job_views import show_job
 from jobs.artifacts import prune
+from jobs.client.views.job import job_view
+from jobs.client.views.plan import plan_view
 from jobs.models import Artifact, FollowingEvaluation, Job, JobInput, Quote
+from jobs.placing import funding
 from jobs.quoting import quotes
 from jobs.running.assignments import make_assignment
 from marketplace.accounts import api_keys, organisations
@@ -24,6 +30,7 @@ from marketplace.nodes.models import Node
 from provider_agent.facts import EVALUATION_FEATURE
 from provider_agent.protocol import Assignment, Reason
 from tests import stage
+from tests.integration.jobs.api.api_clients import client_of, post, quoted
 from tests.row_states import create_in_state
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -341,3 +348,61 @@ def test_the_database_knows_one_evaluation_of_a_training_and_no_half_state(alice
         FollowingEvaluation.objects.create(training=job, next_try_at=clock.now())
     with pytest.raises(IntegrityError, match="due_launched_or_given_up"), transaction.atomic():
         FollowingEvaluation.objects.update(next_try_at=None)
+
+
+def test_a_key_that_is_revoked_over_the_api_launches_nothing_more(alice, node):
+    owner, work = client_of(alice), client_of(alice, ["jobs:read", "jobs:write"])
+    quote = quoted(work, evaluation=ASKED, files=["tasks"])
+    assert quote["evaluation"] == {"name": "tiny-evaluation", "cap_usd_micros": 500_000}
+    given = create_in_state(Artifact, "complete", organisation=alice, kind="input", completed_at=clock.now())
+    body = {"spec": quote["spec"], "quote_id": quote["quote_id"], "input_artifact_id": str(given.pk)}
+    shown = post(work, "/jobs", body, key="once").json()
+    assert shown["evaluation"]["state"] == "planned"
+    job = Job.objects.get(pk=shown["job_id"])
+    key = ApiKey.objects.get(pk=job.submitted_with)
+    assert key.scopes == ["jobs:read", "jobs:write"]
+    (lease,) = stage.place(job)
+    stage.send_report(lease, "running")
+    assert owner.delete(f"/api/v1/api-keys/{key.pk}").status_code in {200, 204}
+    complete(job, lease)
+    evaluations.launch_due()
+    seen = owner.get(f"/api/v1/jobs/{job.pk}").json()
+    assert (seen["state"], seen["evaluation"]["state"]) == ("completed", "given_up")
+    assert not Job.objects.filter(kind="eval").exists()
+    again = post(owner, f"/jobs/{job.pk}/retry", key="again").json()
+    assert Job.objects.get(pk=again["job_id"]).submitted_with != key.pk, "who does it again answers for it"
+
+
+def test_a_person_reads_what_follows_and_why_not(alice, node):
+    def lines(job):
+        out = StringIO()
+        Console(file=out, width=200).print(job_view(show_job(job)))
+        return out.getvalue()
+
+    view = quotes.make_quote(stage.spec_of(files=["tasks"], evaluation=ASKED), alice)
+    out = StringIO()
+    Console(file=out, width=200).print(plan_view(view))
+    assert "tiny-evaluation is submitted: an evaluation, for at most $0.50 more" in out.getvalue()
+    job, lease = training(alice, evaluation=ASKED | {"budget": {"max_total": "80.00"}})
+    assert "follows when this has completed, for at most $80.00" in lines(job)
+    complete(job, lease)
+    assert "is launched soon" in lines(job)
+    evaluations.launch_due()
+    assert "waits, and is tried again at" in lines(job)
+    assert "does not cover the job's cap" in lines(job)
+    deposits.credit(alice.pk, 100 * stage.DOLLAR, reference="more", actor="operator")
+    due_now()
+    evaluations.launch_due()
+    found = launched(job)
+    assert f"evaluation {found.pk}" in lines(job)
+    assert f"evaluates {job.pk}" in lines(found)
+
+
+def test_a_frozen_balance_pays_for_no_evaluation_either(alice, node):
+    job = completed(alice)
+    accounts = Account.objects.filter(owner_id=alice.pk, kind=AccountKind.CUSTOMER_AVAILABLE)
+    accounts.update(is_frozen=True)
+    evaluations.launch_due()
+    found = launched(job)
+    assert stage.place(found) == [], "as any other job of theirs"
+    assert (found.state, found.waiting_for) == ("queued", funding._FROZEN)
