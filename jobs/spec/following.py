@@ -33,20 +33,19 @@ def evaluation_after(training: Spec, *, job: str, inputs: Mapping[str, str]) -> 
     if section is None:
         raise ValueError(f"no evaluation follows {training.name}")
     asked: dict[str, Any] = body["evaluation"]
-    budget = asked.pop("budget")
-    hourly = body["budget"].get("max_per_gpu_hour")
+    budget: dict[str, Any] = asked.pop("budget")
+    if hourly := body["budget"].get("max_per_gpu_hour"):
+        budget.setdefault("max_per_gpu_hour", hourly)
     models = [f"{TRAINED_FOLDER}/model"]
     if asked.pop("compare_with_base"):
         models.insert(0, body["train"]["model"])
     given = {folder: {"job": each} for folder, each in inputs.items()} | {TRAINED_FOLDER: {"job": job}}
-    return from_wire(
-        {
-            "kind": "eval",
-            "name": name_after(training.name),
-            "resources": body["resources"] | {"nodes": 1},
-            "budget": ({"max_per_gpu_hour": hourly} if hourly else {}) | budget,
-            "inputs": given,
-            "eval": {"models": models, **asked},
-            **{key: body[key] for key in SHARED_KEYS if key in body},
-        }
-    )
+    following: dict[str, Any] = {
+        "kind": "eval",
+        "name": name_after(training.name),
+        "resources": body["resources"] | {"nodes": 1},
+        "budget": budget,
+        "inputs": given,
+        "eval": {"models": models, **asked},
+    }
+    return from_wire(following | {key: body[key] for key in SHARED_KEYS if key in body})
