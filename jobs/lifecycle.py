@@ -64,6 +64,7 @@ def submit(
     *,
     organisation: Organisation,
     user: User | None,
+    key_id: UUID | None = None,
     spec: Spec,
     quote_id: UUID,
     input_artifact: Artifact | None = None,
@@ -72,6 +73,7 @@ def submit(
 ) -> Job:
     """Turn a quote into a queued job, once; nothing is charged before it is placed.
 
+    `key_id`: the API key that the user submits it with; None: in person.
     In escrow mode with the hold that the customer's wallet signed for it, which the contract opens before it is placed.
 
     Raises UnknownKind, ImageNotAllowed, ResultNotReady, QuoteExpired, QuoteMismatch, QuoteUsed, TooManyWaiting,
@@ -97,6 +99,7 @@ def submit(
             id=quote.id if authorization else new_id(),  # in escrow mode the wallet signed for it beforehand
             organisation=organisation,
             submitted_by=user,
+            submitted_with=key_id,
             quote=quote,
             name=spec.name,
             kind=kind.name,
@@ -181,13 +184,13 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str, user: User | None =
     return job
 
 
-def resubmit(job_id: UUID, *, actor: str, user: User | None = None) -> Job:
+def resubmit(job_id: UUID, *, actor: str, user: User | None = None, key_id: UUID | None = None) -> Job:
     """A new job like one that ended, under a fresh quote; it starts from the beginning, an endpoint with what was
     deployed last and not rolled back.
 
-    `user` is the member who asks for it, and whose limits it counts against; None: an operator does, and it stays the
-    job of whoever submitted the old one. Raises NoFit when nothing fits now, and
-    SecretsGone for a job with secrets: they were erased when it ended.
+    `user` is the member who asks for it (with the API key `key_id`, or in person), and whose limits it counts against;
+    None: an operator does, and it stays the job of whoever submitted the old one. Raises NoFit when nothing fits now,
+    and SecretsGone for a job with secrets: they were erased when it ended.
     """
     old = Job.objects.select_related("organisation", "submitted_by", "input_artifact").get(pk=job_id)
     if old.state not in JOB_ENDS:
@@ -197,18 +200,24 @@ def resubmit(job_id: UUID, *, actor: str, user: User | None = None) -> Job:
     spec, input_artifact = kind_of(old).to_repeat(old)
     if spec.secrets:
         raise SecretsGone()
-    view = quotes.make_quote(spec, old.organisation)
+    return submit(
+        organisation=old.organisation,
+        user=user or old.submitted_by,
+        key_id=key_id if user else old.submitted_with,
+        spec=spec,
+        quote_id=quote_now(spec, old.organisation),
+        input_artifact=input_artifact,
+    )
+
+
+def quote_now(spec: Spec, organisation: Organisation) -> UUID:
+    """A fresh quote where nobody is asked about it; raises NoFit when nothing fits now, and what `make_quote` does."""
+    view = quotes.make_quote(spec, organisation)
     if view.quote_id is None:
         raise NoFit(
             exclusions=[each.message for each in view.plan.exclusions], fixes=[each.message for each in view.plan.fixes]
         )
-    return submit(
-        organisation=old.organisation,
-        user=user or old.submitted_by,
-        spec=spec,
-        quote_id=view.quote_id,
-        input_artifact=input_artifact,
-    )
+    return view.quote_id
 
 
 def finish_attempt(

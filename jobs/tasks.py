@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from jobs import sweeps
+from jobs import evaluations, sweeps
 from jobs.artifacts import charges, prune, retention
 from jobs.endpoints import keys, minutes, token_payments, usage_statements
 from jobs.placing import placement, replacing
@@ -39,6 +39,13 @@ def sweep_jobs() -> int:
     """Finish what drained, stop what is spent or late."""
     with only_one("sweep_jobs") as is_mine:
         return sweeps.sweep_jobs() if is_mine else 0
+
+
+@shared_task
+def launch_evaluations() -> int:
+    """Launch the evaluations that follow trainings which completed."""
+    with only_one("launch_evaluations") as is_mine:
+        return evaluations.launch_due() if is_mine else 0
 
 
 @shared_task

@@ -16,6 +16,7 @@ from jobs.models import (
     Attempt,
     Curve,
     CurvePoint,
+    FollowingEvaluation,
     Job,
     Lease,
     LeaseDevice,
@@ -133,6 +134,13 @@ class CurveAdmin(ReadOnlyAdmin):
 class CurvePointAdmin(ReadOnlyAdmin):
     list_display = ("curve", "attempt", "first_step", "last_step")
     search_fields = ("curve__job__id",)
+
+
+@admin.register(FollowingEvaluation)
+class FollowingEvaluationAdmin(ReadOnlyAdmin):
+    list_display = ("training", "job", "tries", "next_try_at", "why_not")
+    search_fields = ("training__id", "training__name", "job__id")
+    list_select_related = ("training", "job")
 
 
 @admin.register(PriceLock)

@@ -12,10 +12,11 @@ from jobs.artifacts import charges, quotas
 from jobs.artifacts.downloads import remote_files
 from jobs.bills.price_views import list_prices, show_change
 from jobs.escrow.views import show_hold
-from jobs.models import Artifact, Attempt, Job, Lease, StorageCharge
+from jobs.models import Artifact, Attempt, FollowingEvaluation, Job, Lease, StorageCharge
 from jobs.pricing.costs import NO_CLAIM, Claim, cost_of, newest_claims, total_of
+from jobs.spec.units import parse_money
 from jobs.states import JOB_ENDS, ArtifactState
-from jobs.wire import ArtifactView, AttemptView, JobView, LeaseView, StorageView
+from jobs.wire import ArtifactView, AttemptView, EvaluationView, JobView, LeaseView, StorageView
 
 ATTEMPTS_MAX = 100  # shown with a job, the newest; an endpoint that is years old had thousands
 
@@ -43,6 +44,10 @@ def show_job(job: Job) -> JobView:
             "escrow": show_hold(job.id) if job.is_escrow else None,
             "prices": list_prices(job),
             "price_change": show_change(job),
+            "evaluation": _show_evaluation(job),
+            "evaluated_job_id": FollowingEvaluation.objects.filter(job=job)
+            .values_list("training_id", flat=True)
+            .first(),
         }
     )
 
@@ -93,6 +98,24 @@ def _show_job(job: Job, *, cost_usd_micros: int) -> JobView:
         created_at=job.created_at,
         running_at=job.running_at,
         ended_at=job.ended_at,
+    )
+
+
+def _show_evaluation(job: Job) -> EvaluationView | None:
+    asked = job.spec.get("evaluation")
+    if asked is None:
+        return None
+    cap = parse_money(asked["budget"]["max_total"])
+    following = FollowingEvaluation.objects.filter(training=job).first()
+    if following is None:
+        return EvaluationView(state="none" if job.state in JOB_ENDS else "planned", cap_usd_micros=cap)
+    return EvaluationView(
+        state="launched" if following.job_id else "due" if following.next_try_at else "given_up",
+        job_id=following.job_id,
+        cap_usd_micros=cap,
+        tries=following.tries,
+        next_try_at=following.next_try_at,
+        message=following.why_not,
     )
 
 

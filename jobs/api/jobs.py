@@ -22,7 +22,7 @@ from jobs.placing import requotes
 from jobs.spec import Spec
 from jobs.wire import ConfirmPriceRequest, JobView, ResumeRequest, SubmitRequest
 from marketplace.accounts.permissions import HasScope
-from marketplace.accounts.requester import organisation_of, user_of
+from marketplace.accounts.requester import key_id_of, organisation_of, user_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
 
@@ -58,6 +58,7 @@ class JobsView(APIView):
         job = lifecycle.submit(
             organisation=organisation,
             user=user_of(request),
+            key_id=key_id_of(request),
             spec=spec,
             quote_id=body.quote_id,
             input_artifact=find_input(organisation, spec, body.input_artifact_id),
@@ -157,7 +158,7 @@ class RetryView(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """A new job with the same spec and files, under a fresh quote."""
         old = find_job(request, job_id)
-        job = lifecycle.resubmit(old.pk, actor=actor_of(request), user=user_of(request))
+        job = lifecycle.resubmit(old.pk, actor=actor_of(request), user=user_of(request), key_id=key_id_of(request))
         _place_soon()
         return answer(show_job(job), status.HTTP_201_CREATED)
 

@@ -7,9 +7,11 @@ import re
 from typing import Final
 
 from jobs.kinds.base import Kind
-from jobs.models import ArtifactPart, Job
+from jobs.models import ArtifactPart, FollowingEvaluation, Job
 from jobs.spec import Spec, from_wire
 from jobs.spec.kinds.train import TrainSpec, train_of
+from jobs.states import JobState
+from marketplace.foundation import clock
 from provider_agent.protocol import Program
 from runtimes.contract import shipped_models
 
@@ -25,6 +27,11 @@ class Train(Kind):
         """The training runtime for a `train` section."""
         own = super().program(spec)
         return own if spec.section is None else own.model_copy(update={"runtime": "train"})
+
+    def close(self, job: Job) -> None:
+        """What completed is evaluated where its file asks for that; jobs/evaluations.py launches it."""
+        if job.state == JobState.COMPLETED and job.spec.get("evaluation"):
+            FollowingEvaluation.objects.create(training=job, next_try_at=clock.now())
 
     def pins_input(self, job: Job) -> bool:
         """Not with a model by its name on the hub: its owner may change it between two attempts."""

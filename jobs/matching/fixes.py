@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jobs.matching.demand import ISOLATIONS, UNISOLATED, Demand
 from jobs.matching.exclusion_reasons import Why
@@ -72,7 +72,7 @@ def _less_memory(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 
 def _lower_version(demand: Demand, snapshot: FleetSnapshot, *, name: str, label: str) -> Change | None:
     """The highest version that all slots of some place have; none where no agent says which it has."""
-    places = _places(dataclasses.replace(demand, **{name: (0, 0)}), snapshot)
+    places = _places(_with(demand, name, (0, 0)), snapshot)
     versions = [min(getattr(_group(snapshot, place, i), name) for i in range(len(place.slots))) for place in places]
     version = max(versions, default=(0, 0))
     if version == (0, 0):
@@ -80,7 +80,7 @@ def _lower_version(demand: Demand, snapshot: FleetSnapshot, *, name: str, label:
     return Change(
         f"resources.{name}",
         format_version(version),
-        dataclasses.replace(demand, **{name: version}),
+        _with(demand, name, version),
         f"{label} {format_version(version)} adds {{n}}",
     )
 
@@ -94,13 +94,13 @@ def _fewer_cpus(demand: Demand, snapshot: FleetSnapshot) -> Change | None:
 def _less_room(demand: Demand, snapshot: FleetSnapshot, *, name: str, label: str) -> Change | None:
     """Of a node's memory, disk or /dev/shm."""
     column = f"{name}_mib"
-    mib = _largest_part(dataclasses.replace(demand, **{column: 0}), snapshot, getattr(snapshot, column))
+    mib = _largest_part(_with(demand, column, 0), snapshot, getattr(snapshot, column))
     if mib < 1:
         return None
     return Change(
         f"resources.{name}",
         format_memory(mib),
-        dataclasses.replace(demand, **{column: mib}),
+        _with(demand, column, mib),
         f"{format_memory(mib)} {label} adds {{n}}",
     )
 
@@ -273,6 +273,11 @@ RELAXATIONS: list[tuple[frozenset[Why], Callable[[Demand, FleetSnapshot], Change
     (frozenset({Why.DEADLINE}), _later_deadline),
     (frozenset({Why.WINDOW}), _before_they_close),
 ]
+
+
+def _with(demand: Demand, name: str, value: int | tuple[int, int]) -> Demand:
+    change: dict[str, Any] = {name: value}
+    return dataclasses.replace(demand, **change)
 
 
 def _places(demand: Demand, snapshot: FleetSnapshot) -> Sequence[Place]:

@@ -5,6 +5,7 @@ leases.py       Attempt, Lease, LeaseDevice
 prices.py       PriceLock, PriceHalt
 delegations.py  ReceiptDelegation
 artifacts.py    Artifact, ArtifactPart, JobInput, StorageQuota, StorageCharge
+evaluations.py  FollowingEvaluation
 streams.py      StreamChunk
 curves.py       Curve, CurvePoint
 serving.py      Endpoint, EndpointVersion, Replica
@@ -18,6 +19,7 @@ from jobs.models.audits import Audit, WrongReplica
 from jobs.models.curves import Curve, CurvePoint
 from jobs.models.delegations import ReceiptDelegation
 from jobs.models.demand import Job, PaymentMode, Quote
+from jobs.models.evaluations import FollowingEvaluation
 from jobs.models.leases import Attempt, Lease, LeaseDevice
 from jobs.models.prices import PriceHalt, PriceLock
 from jobs.models.serving import Endpoint, EndpointMinute, EndpointVersion, Gateway, Replica, ReplicaMinute
@@ -46,6 +48,7 @@ __all__ = [
     "EndpointKey",
     "EndpointMinute",
     "EndpointVersion",
+    "FollowingEvaluation",
     "Gateway",
     "Job",
     "JobInput",

@@ -83,6 +83,8 @@ class Job(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="jobs")
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    # The API key of that submission; None: in person. No relation: also of a deleted key the job shows that it had one.
+    submitted_with = models.UUIDField(null=True, blank=True)
     quote = models.OneToOneField(Quote, on_delete=models.PROTECT, related_name="job")
     name = models.CharField(max_length=64)
     kind = models.CharField(max_length=16)

@@ -36,7 +36,8 @@ from jobs.pricing.funds import spendable_units
 from jobs.quoting.quote_terms import Terms, chosen_of, demand_of, terms_of
 from jobs.results import find_results
 from jobs.spec import Spec, canonical, spec_hash
-from jobs.wire import Plan, QuoteView
+from jobs.spec.following import name_after
+from jobs.wire import EvaluationTerms, Plan, QuoteView
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock, signing
 from provider_agent.protocol import is_allowed_registry, registry_of
@@ -86,6 +87,7 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
         cap_units=payment.units_up(quote.cap_usd_micros) if quote else None,
         balance_units=has,
         escrow=holding.terms_of(quote) if quote and holding.is_escrow(spec) else None,
+        evaluation=_evaluation_terms(spec),
         window_usd_micros=kind.set_aside_usd_micros(quote, spec) if quote else None,
     )
 
@@ -132,6 +134,12 @@ def quote_bytes(quote: Quote) -> bytes:
             **({"providers_root": providers_root(quote.providers)} if quote.providers else {}),
         } | ({"mode": mode} if (mode := quote.spec["payment"]["mode"]) != "credits" else {})
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _evaluation_terms(spec: Spec) -> EvaluationTerms | None:
+    if spec.evaluation is None:
+        return None
+    return EvaluationTerms(name=name_after(spec.name), cap_usd_micros=spec.evaluation.budget.max_total_usd_micros)
 
 
 def _check_precision(found: Plan, payment: Payment) -> None:

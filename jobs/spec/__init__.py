@@ -6,6 +6,8 @@ parse.py      a job file's text, or a mapping that came as JSON, to a Spec; ever
 messages.py   the words of each mistake
 document.py   YAML text to data with the place of each key and value
 model.py      Spec, and the sections that every kind has
+task_fields.py  what an evaluation asks, in a file of its own or after a training
+following.py  the job file of the evaluation that follows a training
 section.py    what sections are built of
 rules.py      the rules between fields
 canonical.py  the one JSON form of a spec, and its hash

@@ -7,23 +7,18 @@ import json
 from typing import Any
 
 from jobs.spec.kinds.registry import kind_of
-from jobs.spec.model import DEFAULT_ISOLATION, Checkpoint, Payment, Resources, Spec
+from jobs.spec.model import DEFAULT_ISOLATION, Budget, Checkpoint, EvaluationSection, Payment, Resources, Spec
 from jobs.spec.units import AUTO, format_duration, format_money, format_version
 
 
 def canonical(spec: Spec) -> dict[str, Any]:
     """The spec as JSON; `from_wire` reads it back to an equal spec."""
-    budget = spec.budget
     body: dict[str, Any] = {
         "kind": spec.kind,
         "name": spec.name,
         "resources": _resources(spec.resources),
         "work": spec.work.model_dump(exclude_none=True) if spec.work else None,
-        "budget": {
-            "max_total": format_money(budget.max_total_usd_micros),
-            "max_per_gpu_hour": _money(budget.max_per_gpu_hour_usd_micros),
-            "deadline": format_duration(budget.deadline_seconds),
-        },
+        "budget": _budget(spec.budget),
         "checkpoint": _checkpoint(spec.checkpoint),
         "retry": spec.retry.model_dump(),
         "env": dict(sorted(spec.env.items())),
@@ -39,19 +34,33 @@ def canonical(spec: Spec) -> dict[str, Any]:
         "setup": spec.setup,
         "requirements": spec.requirements,
         "command": spec.command,
+        "evaluation": _evaluation(spec.evaluation) if spec.evaluation else None,
     }
     kind = kind_of(spec)
     if spec.section is not None:
         body[kind.name] = kind.canonical_section(spec.section)
     for name in kind.meaningless:  # the rules between fields refuse them
         body.pop(name, None)
-    return {key: _without_none(value) if key == "budget" else value for key, value in body.items() if value is not None}
+    return _without_none(body)
 
 
 def spec_hash(spec: Spec) -> str:
     """SHA-256 of the canonical form in hex; the order of keys in the file does not matter."""
     text = json.dumps(canonical(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _budget(budget: Budget) -> dict[str, Any]:
+    body = {
+        "max_total": format_money(budget.max_total_usd_micros),
+        "max_per_gpu_hour": _money(budget.max_per_gpu_hour_usd_micros),
+        "deadline": format_duration(budget.deadline_seconds),
+    }
+    return _without_none(body)
+
+
+def _evaluation(section: EvaluationSection) -> dict[str, Any]:
+    return {**section.model_dump(exclude={"budget"}), "budget": _budget(section.budget)}
 
 
 def _resources(resources: Resources) -> dict[str, Any]:

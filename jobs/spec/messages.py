@@ -55,7 +55,7 @@ def _unknown_field(document: Document, path: Path) -> SpecError:
 def _elsewhere(name: str) -> str | None:
     """The full path of a field of that name in another section."""
     top = fields_at(())
-    for section, (_, model) in top.items():
+    for section, (_, model) in sorted(top.items(), key=lambda each: each[0] == "evaluation"):  # it repeats others' keys
         if model is not None and name in _fields_of(model):
             return f"{section}.{name}"
     return name if name in top else None

@@ -32,12 +32,14 @@ from jobs.spec.section import (
     as_every,
     listed,
 )
+from jobs.spec.task_fields import TaskFields
 
 CPUS_MAX = 4096
 GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
 NODES_MAX = 1024
 DEFAULT_ISOLATION: Final = "container"
 AUTO_SECONDS: Final = 300  # between checkpoints of a program that cannot reckon its own interval
+NAME_CHARACTERS_MAX = 63
 KIND_CHARACTERS_MAX = 16  # Job.kind
 LIST_MAX = 100
 ENV_MAX = 200
@@ -181,6 +183,13 @@ class JobResult(Section):
     )
 
 
+class EvaluationSection(TaskFields):
+    """The evaluation that follows a training when it has completed: a job of its own, of kind eval."""
+
+    compare_with_base: bool = Field(False, description="true or false")
+    budget: Budget = Field(description="a mapping with max_total, max_per_gpu_hour, deadline: of the evaluation alone")
+
+
 class JobFields(Section):
     """The keys of a job file that every kind of job has; the section of its own kind stands beside them."""
 
@@ -233,6 +242,9 @@ class JobFields(Section):
     command: (
         Annotated[list[Words], BeforeValidator(as_command), Field(min_length=1, max_length=COMMAND_WORDS_MAX)] | None
     ) = Field(None, description="a command as a text or a list of words")
+    evaluation: EvaluationSection | None = Field(
+        None, description="a mapping with tasks and budget: the evaluation that follows a training"
+    )
 
 
 class Spec(JobFields):

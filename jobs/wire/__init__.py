@@ -43,6 +43,7 @@ from jobs.wire.job import (
     CurveSeries,
     EscrowLeaseView,
     EscrowView,
+    EvaluationView,
     JobCurve,
     JobMetrics,
     JobView,
@@ -62,6 +63,6 @@ from jobs.wire.money import (
     TransferView,
 )
 from jobs.wire.prices import ConfirmPriceRequest, JobPriceView, PriceChangeView
-from jobs.wire.quotes import Candidate, EscrowTerms, Exclusion, Fix, Plan, QuoteRequest, QuoteView
+from jobs.wire.quotes import Candidate, EscrowTerms, EvaluationTerms, Exclusion, Fix, Plan, QuoteRequest, QuoteView
 from jobs.wire.serving import DeployRequest, EndpointView, ReplicaView, VersionView
 from jobs.wire.supply import DeviceView, EnrolmentTokenView, LinkView, NodeView, OfferView, ProviderView, TermsView

@@ -110,6 +110,21 @@ class EscrowView(Wire):
     leases: list[EscrowLeaseView] = Field(default_factory=list)
 
 
+class EvaluationView(Wire):
+    """The evaluation that a training's job file asks for.
+
+    `state`: `planned` (the training is under way), `due`, `launched`, `given_up`, or `none`: the training did not
+    complete.
+    """
+
+    state: str
+    job_id: UUID | None = None  # once it is launched
+    cap_usd_micros: int
+    tries: int = 0  # in vain
+    next_try_at: datetime | None = None
+    message: str = ""  # why the last try was in vain
+
+
 class JobView(Wire):
     """A job, as lists and `souk show` have it."""
 
@@ -129,6 +144,8 @@ class JobView(Wire):
     escrow: EscrowView | None = None  # in `souk show` of a job in escrow mode
     prices: list[JobPriceView] = Field(default_factory=list)  # there, of a job that a token pays; the last one counts
     price_change: PriceChangeView | None = None  # there, of a job that waits for a price
+    evaluation: EvaluationView | None = None  # there, of a training that one follows
+    evaluated_job_id: UUID | None = None  # there, of such an evaluation: the training
     created_at: datetime
     running_at: datetime | None
     ended_at: datetime | None

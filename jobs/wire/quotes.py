@@ -58,6 +58,13 @@ class Plan(Wire):
     work_flops: float | None
 
 
+class EvaluationTerms(Wire):
+    """A job of kind eval that the marketplace submits by itself when the quoted training has completed."""
+
+    name: str
+    cap_usd_micros: int  # beyond the training's own: its price is quoted when it is submitted
+
+
 class QuoteRequest(BaseModel):
     """POST /api/v1/quotes"""
 
@@ -112,4 +119,5 @@ class QuoteView(Wire):
     cap_units: Units | None = None
     balance_units: Units | None = None  # None in escrow mode: the wallet's money is on the chain, not here
     escrow: EscrowTerms | None = None  # only in escrow mode, and where something fits
+    evaluation: EvaluationTerms | None = None  # of a training that one follows
     window_usd_micros: int | None = None  # only of kind serve: what is set aside at a time, of the cap

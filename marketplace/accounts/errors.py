@@ -20,6 +20,7 @@ SoukError
 |-- ScopeMissing              403  details.scope
 |-- ScopeNotYours             403  a key may not be given what its maker may not do
 |-- RoleNotYours              403  nor may a member: details.scopes
+|-- OrderOutdated             403  whoever ordered it may not any more: details.why
 |-- OwnerNotYours             403  only an owner takes an owner's role away: details.scopes
 |-- KeyTooNarrow              403  organisations are joined and made by whole users
 |-- AlreadyMember             409
@@ -138,6 +139,11 @@ class ScopeNotYours(Forbidden):
 class RoleNotYours(Forbidden):
     message = "Only who may do all that the role {role} may can give it: this key or role lacks {scopes}."
     code = "role_not_yours"
+
+
+class OrderOutdated(Forbidden):
+    message = "Nothing is launched: {why}."
+    code = "order_outdated"
 
 
 class OwnerNotYours(Forbidden):

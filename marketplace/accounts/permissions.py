@@ -1,21 +1,29 @@
 """Which scope a view needs. `permission_classes = [HasScope("jobs:read", write="jobs:write")]`
 
 What a request gives to somebody is bounded by what it may do itself: `require_role`, `require_role_over`,
-`ActsForWholeUser`.
+`ActsForWholeUser`. What somebody ordered and is done later is bounded by what they may do then: `require_right`.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+from uuid import UUID
 
 from django.conf import settings
 from rest_framework.permissions import SAFE_METHODS, BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from marketplace.accounts import signup
-from marketplace.accounts.errors import EmailUnverified, KeyTooNarrow, OwnerNotYours, RoleNotYours, ScopeMissing
-from marketplace.accounts.models import Membership, Role
+from marketplace.accounts import api_keys, signup
+from marketplace.accounts.errors import (
+    EmailUnverified,
+    KeyTooNarrow,
+    OrderOutdated,
+    OwnerNotYours,
+    RoleNotYours,
+    ScopeMissing,
+)
+from marketplace.accounts.models import ApiKey, Membership, Role, User
 from marketplace.accounts.requester import key_of, membership_of, scopes_of, user_of
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
 
@@ -78,3 +86,27 @@ def require_role(request: Request, role: str) -> None:
     """Return where the request may do all that the role may; raises RoleNotYours."""
     if lacking := ROLE_SCOPES[role] - scopes_of(request):
         raise RoleNotYours(role=role, scopes=", ".join(sorted(lacking)))
+
+
+def require_right(user: User | None, organisation_id: UUID, scope: Scope, *, key_id: UUID | None) -> None:
+    """Return where this member may do now what they ordered then; raises OrderOutdated, which says what has changed.
+
+    `key_id`: the API key that they ordered it with; None: in person. Call it in the transaction that does it: until its
+    end nobody takes the membership or the key away.
+    """
+    if user is None or not User.objects.filter(pk=user.pk, is_active=True).exists():
+        raise OrderOutdated(why="whoever ordered it has no account any more")
+    members = Membership.objects.select_for_update(no_key=True, of=("self",))
+    membership = members.filter(user=user, organisation_id=organisation_id).first()
+    if membership is None:
+        raise OrderOutdated(why="whoever ordered it is no member of the organisation any more")
+    if scope not in ROLE_SCOPES[membership.role]:
+        raise OrderOutdated(why=f"whoever ordered it has another role now, {membership.role}, without {scope}")
+    if signup.is_unverified(user):
+        raise OrderOutdated(why="whoever ordered it has not verified their address")
+    if key_id is None:
+        return
+    keys = ApiKey.objects.select_for_update(no_key=True, of=("self",))
+    key = keys.filter(api_keys.live(), pk=key_id, user=user, organisation_id=organisation_id).first()
+    if key is None or scope not in key.scopes:
+        raise OrderOutdated(why="the API key that it was ordered with was revoked, or has expired")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from rest_framework.exceptions import NotAuthenticated
 from rest_framework.request import Request
 
@@ -19,6 +21,12 @@ def user_of(request: Request) -> User:
 def key_of(request: Request) -> ApiKey | None:
     """The API key that was used; None in a session."""
     return request.auth if isinstance(request.auth, ApiKey) else None
+
+
+def key_id_of(request: Request) -> UUID | None:
+    """The id of the API key that was used; None in a session."""
+    key = key_of(request)
+    return key.pk if key else None
 
 
 def membership_of(request: Request) -> Membership:

@@ -371,6 +371,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("jobs.tasks.sweep_leases", 5.0, False),
         ("jobs.tasks.sweep_silent_nodes", 5.0, False),
         ("jobs.tasks.sweep_jobs", 2.0, False),
+        ("jobs.tasks.launch_evaluations", 5.0, False),
         ("jobs.tasks.sweep_checks", 5.0, False),
         ("jobs.tasks.sweep_releases", 15.0, False),
         ("jobs.tasks.prune_artifacts", 30.0, False),

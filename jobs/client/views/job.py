@@ -47,11 +47,32 @@ def job_view(job: JobView, *, scale: int | None = None) -> RenderableType:
         lines.append(f"progress  {progress_text(job)}")
     if job.waiting_for:
         lines.append(f"waiting   {escape(job.waiting_for)}")
+    lines += _evaluation_lines(job)
     lines += escrow_lines(job, scale=scale)
     parts: list[RenderableType] = [Text.from_markup("\n".join(lines))]
     if job.attempts:
         parts.append(_attempts(job.attempts))
     return Group(*parts)
+
+
+def _evaluation_lines(job: JobView) -> list[str]:
+    """What becomes of the evaluation that follows a training, or which training this one follows."""
+    if job.evaluated_job_id is not None:
+        return [f"evaluates {job.evaluated_job_id}"]
+    found = job.evaluation
+    if found is None:
+        return []
+    cap = money(found.cap_usd_micros)
+    text = {
+        "planned": f"follows when this has completed, for at most {cap}",
+        "due": f"is launched soon, for at most {cap}",
+        "launched": str(found.job_id),
+        "given_up": f"was not launched: {escape(found.message)}",
+        "none": "none: only a training that completes is evaluated",
+    }.get(found.state, escape(found.state))
+    if found.state == "due" and found.tries and found.next_try_at is not None:
+        text = f"waits, and is tried again at {found.next_try_at:%H:%M} UTC: {escape(found.message)}"
+    return [f"evaluation {text}"]
 
 
 def progress_text(job: JobView) -> str:

@@ -98,6 +98,9 @@ def _promise(quote: QuoteView) -> str:
     if quote.expected_seconds is None:
         expected = "How long it takes is not known"
     lines = [f"{expected}; never more than [bold]{money(quote.cap_usd_micros)}[/]{expires}."]
+    if quote.evaluation is not None:
+        name, more = escape(quote.evaluation.name), f"[bold]{money(quote.evaluation.cap_usd_micros)}[/]"
+        lines.append(f"When it has completed, {name} is submitted: an evaluation, for at most {more} more.")
     if quote.price_observed_at is not None:
         seen = f"{escape(quote.price_source)}, {quote.price_observed_at:%H:%M:%S} UTC"
         price = f"{money(quote.usd_micros_per_token)} ({seen})"

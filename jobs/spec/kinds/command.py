@@ -12,6 +12,7 @@ class CommandSpec(SpecKind):
     """A job file with `command`, and no section of its own."""
 
     name = "command"
+    meaningless = ("evaluation",)
 
     def check(self, data: Mapping[str, Any]) -> Iterator[Finding]:
         """There has to be a command; its work is counted in steps."""

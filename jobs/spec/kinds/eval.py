@@ -6,45 +6,30 @@ above may not import a runtime, so the table is here, too; a test holds both to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from jobs.spec.document import Path
 from jobs.spec.kinds.base import Finding, SpecKind, check_work, is_count
 from jobs.spec.model import Spec
-from jobs.spec.section import FilePath, Section, listed
+from jobs.spec.section import Section, listed
+from jobs.spec.task_fields import TaskFields
 from runtimes.contract import shipped_models
 
 MODELS_MAX = 8
-TASKS_MAX = 64
-LIMIT_MAX = 1_000_000
-BATCH_MAX = 1024
-FEWSHOT_MAX = 100
 ModelName = Annotated[str, Field(min_length=1, max_length=300)]
-TaskPath = Annotated[FilePath, Field(max_length=300)]
+Check = Callable[[str, Mapping[str, Any], Path], Iterator[Finding]]
 
 
-class EvalSection(Section):
+class EvalSection(TaskFields):
     """One evaluation as the built-in runtime does it."""
 
     models: Annotated[list[ModelName], BeforeValidator(listed), Field(min_length=1, max_length=MODELS_MAX)] = Field(
         description=f"a folder under files or a hub id, or a list of up to {MODELS_MAX}"
     )
-    tasks: Annotated[list[TaskPath], BeforeValidator(listed), Field(min_length=1, max_length=TASKS_MAX)] = Field(
-        description=f"a task file or a folder of them under files, or a list of up to {TASKS_MAX}"
-    )
-    limit: int | None = Field(
-        None, ge=1, le=LIMIT_MAX, description=f"a whole number from 1 to {LIMIT_MAX}, or null for all samples"
-    )
-    batch_size: int = Field(8, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}")
-    num_fewshot: int | None = Field(
-        None, ge=0, le=FEWSHOT_MAX, description=f"a whole number from 0 to {FEWSHOT_MAX}, or null for the task file's"
-    )
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="a whole number from 0")
-    dtype: Literal["float32", "bfloat16", "float64"] = Field("float32", description="float32, bfloat16 or float64")
-    map: bool = Field(True, description="true or false")
 
 
 class EvalSpec(SpecKind):
@@ -53,7 +38,7 @@ class EvalSpec(SpecKind):
     name = "eval"
     section = EvalSection
     section_expected = "a mapping with models and tasks"
-    meaningless = ("train", "serve", "command", "setup", "requirements", "image", "outputs")
+    meaningless = ("train", "serve", "command", "setup", "requirements", "image", "outputs", "evaluation")
 
     def check(self, data: Mapping[str, Any]) -> Iterator[Finding]:
         """There is something to ask, on one node; models and tasks are among the files, or come from the hub."""
@@ -106,38 +91,51 @@ def _check_own_work(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_names(data: Mapping[str, Any]) -> Iterator[Finding]:
-    section, files, inputs = data.get("eval"), data.get("files", []), data.get("inputs")
-    sent = {PurePosixPath(name) for name in listed(files) if isinstance(name, str)} if _is_texts(files) else None
-    if not isinstance(section, dict) or sent is None:
-        return
-    if isinstance(inputs, dict):
-        sent |= {PurePosixPath(folder) for folder in inputs if isinstance(folder, str)}
-    for key in ("models", "tasks"):
-        names = listed(section.get(key))
-        if not isinstance(names, list):
+    section = data.get("eval")
+    if isinstance(section, dict):
+        for key, check in (("models", check_model), ("tasks", check_task)):
+            yield from check_each(section.get(key), data, at=("eval", key), check=check)
+
+
+def check_each(names: object, data: Mapping[str, Any], *, at: Path, check: Check) -> Iterator[Finding]:
+    """What is wrong with the names of models or tasks, and that none is there twice."""
+    each = listed(names)
+    for index, name in enumerate(each if isinstance(each, list) else []):
+        if not isinstance(name, str) or not name:
             continue
-        for index, name in enumerate(names):
-            if not isinstance(name, str) or not name:
-                continue
-            where = ("eval", key, index) if isinstance(section[key], list) else ("eval", key)
-            if name in names[:index]:
-                yield where, f"{name!r} is named twice", "each only once"
-            elif key == "models" and name in shipped_models():
-                yield where, f"{name!r} is shipped without weights: there is nothing to evaluate", "a trained model"
-            elif _is_sent(name, sent):
-                continue
-            elif key == "tasks":
-                yield where, f"{name!r} is not among files", f"files: [..., {name}]"
-            elif data.get("network", "none") != "public":
-                message = f"{name!r} is not among files, so it is fetched from the hub, and network is none"
-                yield where, message, f"files: [..., {name}], or network: public"
+        where = (*at, index) if isinstance(names, list) else at
+        if name in each[:index]:
+            yield where, f"{name!r} is named twice", "each only once"
+        else:
+            yield from check(name, data, where)
+
+
+def check_model(name: str, data: Mapping[str, Any], where: Path) -> Iterator[Finding]:
+    """It has weights, and is among the files or comes from the hub."""
+    if name in shipped_models():
+        yield where, f"{name!r} is shipped without weights: there is nothing to evaluate", "a trained model"
+    elif _is_sent(name, data) is False and data.get("network", "none") != "public":
+        message = f"{name!r} is not among files, so it is fetched from the hub, and network is none"
+        yield where, message, f"files: [..., {name}], or network: public"
+
+
+def check_task(name: str, data: Mapping[str, Any], where: Path) -> Iterator[Finding]:
+    """It is among the files."""
+    if _is_sent(name, data) is False:
+        yield where, f"{name!r} is not among files", f"files: [..., {name}]"
 
 
 def _is_texts(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and all(isinstance(each, str) for each in value))
 
 
-def _is_sent(name: str, sent: set[PurePosixPath]) -> bool:
-    """Whether a path, or something below it, is among the files."""
+def _is_sent(name: str, data: Mapping[str, Any]) -> bool | None:
+    """Whether a path, or something below it, is among the files and inputs; None: they are not valid."""
+    files, inputs = data.get("files", []), data.get("inputs")
+    if not _is_texts(files):
+        return None
+    sent = {PurePosixPath(each) for each in listed(files)}
+    if isinstance(inputs, dict):
+        sent |= {PurePosixPath(folder) for folder in inputs if isinstance(folder, str)}
     path = PurePosixPath(name)
     return any(path.is_relative_to(each) or each.is_relative_to(path) for each in sent)

@@ -172,6 +172,7 @@ class ServeSpec(SpecKind):
     section_expected = "a mapping with model, engine, replicas, scale, prices, limits"
     meaningless = (
         "inputs",
+        "evaluation",
         "train",
         "command",
         "setup",

@@ -8,14 +8,17 @@ Defaults are frozen into the canonical form: what was quoted is what runs, also 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from jobs.spec.kinds.base import Finding, SpecKind, check_own_command, check_work, is_count
+from jobs.spec.kinds.eval import check_each, check_model, check_task
 from jobs.spec.kinds.flops import flops_per_token
-from jobs.spec.model import FILES_MAX, Spec
+from jobs.spec.model import FILES_MAX, INPUTS_MAX, Spec
 from jobs.spec.section import Number, Section, listed
+from jobs.spec.task_fields import TRAINED_FOLDER
 from runtimes.contract import shipped_model_config, shipped_models
 from runtimes.plan.advice import floor_bytes
 from runtimes.plan.memory import Place
@@ -204,6 +207,7 @@ class TrainSpec(SpecKind):
         yield from _check_choices(data)
         yield from _check_preferences(data)
         yield from _check_offload(data)
+        yield from _check_evaluation(data)
 
     def canonical_section(self, section: Section) -> dict[str, Any]:
         """With every default but those of later fields: specs from before these keep their hash, and runtimes from
@@ -328,6 +332,47 @@ def _check_offload(data: Mapping[str, Any]) -> Iterator[Finding]:
     if isinstance(train, dict) and train.get("offload") == "all" and train.get("strategy") == "ddp":
         message = "is all, and ddp keeps the whole model on each device"
         yield ("train", "offload"), message, "none, or strategy: fsdp2 or hsdp"
+
+
+def _check_evaluation(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """What follows a training can be asked, and paid for, without anybody being there."""
+    evaluation, train, payment = data.get("evaluation"), data.get("train"), data.get("payment")
+    if evaluation is None:
+        return
+    if data.get("command") is not None:
+        message = "follows the built-in training, and nobody knows where a command leaves its model"
+        yield ("evaluation",), message, "a train section, or no such field"
+    if isinstance(payment, dict) and payment.get("mode") == "escrow":
+        message = "is a job of its own, and payment.mode is escrow: your wallet would have to sign its hold later"
+        yield ("evaluation",), message, "mode: credits, or no such field"
+    yield from _check_trained_folder(data)
+    if not isinstance(evaluation, dict):
+        return
+    yield from check_each(evaluation.get("tasks"), data, at=("evaluation", "tasks"), check=check_task)
+    if evaluation.get("compare_with_base") is True and isinstance(train, dict):
+        base = train.get("model", TrainSection.model_fields["model"].default)
+        where = ("evaluation", "compare_with_base")
+        if isinstance(base, str) and PurePosixPath(base).parts[:1] == (TRAINED_FOLDER,):
+            yield where, f"{base!r} could be what the training leaves below {TRAINED_FOLDER}/", "a copy of another name"
+        elif isinstance(base, str) and base:
+            yield from check_model(base, data, where)
+
+
+def _check_trained_folder(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """The evaluation has the training's files and inputs, and beside them a folder with its result."""
+    inputs, files = data.get("inputs"), listed(data.get("files"))
+    if isinstance(inputs, dict) and len(inputs) >= INPUTS_MAX:
+        message = (
+            f"leaves no room for the training's result among the evaluation's inputs, of which {INPUTS_MAX} may be"
+        )
+        yield ("inputs",), message, f"at most {INPUTS_MAX - 1}"
+    message, expected = "is where the evaluation finds the training's result", "another name"
+    if isinstance(inputs, dict) and TRAINED_FOLDER in inputs:
+        yield ("inputs", TRAINED_FOLDER), message, expected
+    for index, name in enumerate(files if isinstance(files, list) else []):
+        if isinstance(name, str) and PurePosixPath(name).parts[:1] == (TRAINED_FOLDER,):
+            where = ("files", index) if isinstance(data["files"], list) else ("files",)
+            yield where, f"{TRAINED_FOLDER} {message}", expected
 
 
 def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -104,14 +104,14 @@ def bobs_node(local_store: Store, sync_url: str, settings: Any) -> Iterator[Node
             print((Path(name) / "agent.log").read_text())
 
 
-def eventually(condition: Callable[[], Any]) -> Any:
+def eventually(condition: Callable[[], Any], *, seconds: float = SECONDS_MAX) -> Any:
     """Wait until `condition` holds; returns what it returned."""
-    until = time.monotonic() + SECONDS_MAX
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := condition():
             return found
         time.sleep(0.1)
-    raise AssertionError(f"did not happen in {SECONDS_MAX} s: {condition}")
+    raise AssertionError(f"did not happen in {seconds} s: {condition}")
 
 
 def _count_as_measured(node: Node, folder: DataFolder) -> None:

@@ -11,16 +11,17 @@ from typing import Any
 import httpx
 import pytest
 
-from jobs import lifecycle, sweeps
+from jobs import evaluations, lifecycle, sweeps
 from jobs.artifacts import inputs
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import Store, key_for
 from jobs.errors import BadManifest
 from jobs.kinds.eval import ANSWER_BYTES_MIN, ANSWERS_FILE, Eval
-from jobs.models import Artifact, ArtifactPart, Lease
+from jobs.models import Artifact, ArtifactPart, Job, Lease
 from jobs.placing import placement
 from jobs.quoting import quotes
-from jobs.spec import Spec, from_wire
+from jobs.spec import Spec, from_wire, parse
+from jobs.states import JOB_ENDS
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from marketplace.nodes.watching import liveness
@@ -35,6 +36,7 @@ from tests.integration.runtimes.evaluate.worlds import EXAMPLES, make_model
 pytestmark = pytest.mark.django_db(transaction=True)
 
 STEP = 10
+PROGRAM_SECONDS_MAX = 300.0  # a training and an evaluation, each on a machine that does much else
 NEEDS_HARNESS = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="needs the extra eval")
 
 
@@ -82,6 +84,40 @@ def test_an_evaluation_is_placed_run_and_its_result_kept(alice: Organisation, bo
     saved = Artifact.objects.filter(job=job, kind="checkpoint", state="complete").latest("step")
     assert saved.step == run["computed"], "every answer was kept, for whatever might have come between"
     assert Lease.objects.get(attempt__job=job).charge_usd_micros > 0
+
+
+@NEEDS_HARNESS
+@pytest.mark.slow
+def test_what_a_training_left_is_evaluated_by_itself(alice: Organisation, bobs_node: Node) -> None:
+    eventually(lambda: EVALUATION_FEATURE in Node.objects.get(pk=bobs_node.pk).facts["runtime_features"])
+    spec = parse((EXAMPLES.parent / "train-evaluated.yaml").read_text())
+    texts = (EXAMPLES.parent / "conversations.jsonl").read_bytes()
+    tasks = {f"eval-tasks/{path.name}": path.read_bytes() for path in EXAMPLES.iterdir()}
+    given = send_input(alice, tasks | {"conversations.jsonl": texts})
+    job = stage.submit(alice, spec, input_artifact=given)
+    found: list[Job] = []
+    for _ in range(2):
+        assert placement.place_batch() == 1
+        found.append(eventually(lambda: ended_after(found), seconds=PROGRAM_SECONDS_MAX))
+        assert found[-1].state == "completed", found[-1].message
+        assert evaluations.launch_due() == (1 if len(found) == 1 else 0)
+    training, evaluation = found
+    assert (training.pk, evaluation.name) == (job.pk, "taught-evaluation")
+    files = output_files(Artifact.objects.get(job=evaluation, kind="output", state="complete"))
+    results = json.loads(files["results.json"])
+    assert [model["name"] for model in results["models"]] == ["trained/model"]
+    assert len(json.loads(files["run.json"])["versions"]) > 0
+    charged = [Lease.objects.get(attempt__job=each).charge_usd_micros for each in found]
+    assert 0 < charged[0] <= 1_000_000
+    assert 0 < charged[1] <= 500_000
+
+
+def ended_after(before: list[Job]) -> Job | None:
+    """The job that ended and is not among these."""
+    liveness.flush_beats()
+    sweeps.sweep_jobs()
+    others = Job.objects.exclude(pk__in=[each.pk for each in before])
+    return others.filter(state__in=JOB_ENDS).first()
 
 
 def test_a_node_without_the_harness_is_passed_over_and_the_reason_is_said(alice: Organisation) -> None:

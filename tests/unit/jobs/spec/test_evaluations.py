@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobs.spec import SpecErrors, canonical, from_wire, kind_of, parse
+from jobs.spec import SpecErrors, canonical, from_wire, kind_of, parse, spec_hash, task_fields
+from jobs.spec.following import evaluation_after
 from jobs.spec.kinds import eval as section
+from jobs.spec.model import INPUTS_MAX
 from runtimes.evaluate import config
 
 GOOD: dict[str, Any] = {
@@ -36,9 +38,9 @@ def test_the_section_and_the_runtime_have_the_same_keys_defaults_and_bounds() ->
     spec = from_wire(GOOD)
     made = config.check_config(kind_of(spec).config(spec))
     assert made == config.Config(models=("models/base",), tasks=("tasks.yaml",))
-    assert (section.MODELS_MAX, section.TASKS_MAX) == (config.MODELS_MAX, config.TASKS_MAX)
-    assert (section.LIMIT_MAX, section.BATCH_MAX) == (config.LIMIT_MAX, config.BATCH_SIZE_MAX)
-    assert section.FEWSHOT_MAX == config.FEWSHOT_MAX
+    assert (section.MODELS_MAX, task_fields.TASKS_MAX) == (config.MODELS_MAX, config.TASKS_MAX)
+    assert (task_fields.LIMIT_MAX, task_fields.BATCH_MAX) == (config.LIMIT_MAX, config.BATCH_SIZE_MAX)
+    assert task_fields.FEWSHOT_MAX == config.FEWSHOT_MAX
 
 
 def test_a_spec_is_read_back_from_its_canonical_form() -> None:
@@ -122,3 +124,113 @@ def test_a_model_may_be_what_an_earlier_job_left() -> None:
     body = with_section(models=["models/base", "tuned/model"]) | {"inputs": {"tuned": {"job": "first"}}}
     assert from_wire(body).inputs["tuned"].job == "first"
     assert "not among files" in mistakes(with_section(models=["models/base", "tuned/model"]))[0]
+
+
+TRAINING: dict[str, Any] = {
+    "kind": "train",
+    "name": "t" * 60,
+    "resources": {"gpus": 2, "nodes": 4, "kind": "any"},
+    "work": {"steps": 10},
+    "budget": {"max_total": "2.00", "max_per_gpu_hour": "0.40", "deadline": "1h"},
+    "payment": {"asset": "TUSD"},
+    "env": {"TOKENIZERS_PARALLELISM": "false"},
+    "secrets": ["HF_TOKEN"],
+    "files": ["base", "tasks"],
+    "inputs": {"earlier": {"job": "first"}},
+    "train": {"model": "base", "data": "python-docs"},
+    "evaluation": {"tasks": "tasks/one.yaml", "budget": {"max_total": 0.5}},
+}
+CAP = {"max_total": 1}
+TRAINING_ID = "01234567-89ab-cdef-0123-456789abcdef"
+EARLIER_ID = "11234567-89ab-cdef-0123-456789abcdef"
+
+
+def followed(**changes: Any) -> dict[str, Any]:
+    return TRAINING | {"evaluation": TRAINING["evaluation"] | changes}
+
+
+def test_what_follows_a_training_is_read_back_and_changes_no_hash_where_there_is_none() -> None:
+    spec = from_wire(followed(limit=3, compare_with_base=True))
+    assert from_wire(canonical(spec)) == spec
+    assert canonical(spec)["evaluation"]["budget"] == {"max_total": "0.50"}
+    bare = from_wire({key: value for key, value in TRAINING.items() if key != "evaluation"})
+    assert "evaluation" not in canonical(bare)
+    assert len({spec_hash(bare), spec_hash(spec), spec_hash(from_wire(followed()))}) == 3, "a quote is bound to it"
+
+
+def test_the_evaluation_asks_what_the_training_left_on_one_node_within_its_own_budget() -> None:
+    spec = evaluation_after(from_wire(followed(limit=3)), job=TRAINING_ID, inputs={"earlier": EARLIER_ID})
+    body = canonical(spec)
+    assert (spec.kind, spec.name) == ("eval", "t" * 52 + "-evaluation")
+    assert (body["eval"]["models"], body["eval"]["tasks"], body["eval"]["limit"]) == (
+        ["trained/model"],
+        ["tasks/one.yaml"],
+        3,
+    )
+    assert body["budget"] == {"max_total": "0.50", "max_per_gpu_hour": "0.40"}, "the training's deadline is over"
+    assert body["inputs"] == {"earlier": {"job": EARLIER_ID}, "trained": {"job": TRAINING_ID}}
+    assert (spec.resources.nodes, spec.resources.gpus, spec.resources.kind) == (1, 2, "any")
+    assert (spec.payment.asset, spec.env, spec.files) == ("TUSD", TRAINING["env"], ["base", "tasks"])
+    assert spec.secrets == [], "they are erased with the training"
+    assert spec.evaluation is None
+
+
+def test_the_base_comes_first_and_an_own_hourly_price_counts() -> None:
+    budget = {"max_total": 0.5, "max_per_gpu_hour": 0.2, "deadline": "2h"}
+    training = from_wire(followed(compare_with_base=True, budget=budget))
+    spec = evaluation_after(training, job=TRAINING_ID, inputs={"earlier": EARLIER_ID})
+    assert canonical(spec)["eval"]["models"] == ["base", "trained/model"]
+    assert (spec.budget.max_per_gpu_hour_usd_micros, spec.budget.deadline_seconds) == (200_000, 7200)
+    hub = TRAINING | {"network": "public", "resources": {"kind": "any"}, "train": {"model": "owner/name"}}
+    hub["evaluation"] = {**TRAINING["evaluation"], "compare_with_base": True}
+    spec = evaluation_after(from_wire(hub), job=TRAINING_ID, inputs={})
+    assert (canonical(spec)["eval"]["models"][0], spec.network) == ("owner/name", "public")
+
+
+def test_every_good_file_leads_to_an_evaluation_that_is_good_too() -> None:
+    most = {f"earlier-{index}": {"job": "first"} for index in range(INPUTS_MAX - 1)}
+    spec = from_wire(followed(dtype="float64", num_fewshot=0, map=False) | {"inputs": most})
+    made = evaluation_after(spec, job=TRAINING_ID, inputs=dict.fromkeys(most, EARLIER_ID))
+    assert len(made.inputs) == INPUTS_MAX
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"evaluation": {"budget": CAP}}, "evaluation.tasks: is missing"),
+        ({"evaluation": {"tasks": "tasks"}}, "evaluation.budget: is missing"),
+        ({"evaluation": {"tasks": "tasks", "budget": {}}}, "evaluation.budget.max_total: is missing"),
+        ({"evaluation": True}, "evaluation: true is not valid (expected a mapping with tasks and budget"),
+        ({"evaluation": {"tasks": "tasks", "budget": {"max_total": 0}}}, "is not above zero"),
+        ({"evaluation": {"tasks": "tasks", "budget": CAP, "models": "base"}}, "unknown field"),
+        ({"evaluation": {"tasks": [], "budget": CAP}}, "is too short"),
+        ({"evaluation": {"tasks": "other", "budget": CAP}}, "evaluation.tasks: 'other' is not among files"),
+        ({"evaluation": {"tasks": ["tasks", "tasks"], "budget": CAP}}, "evaluation.tasks[1]: 'tasks' is named twice"),
+        ({"evaluation": {"tasks": "tasks", "limit": 0, "budget": CAP}}, "evaluation.limit: 0 is not valid"),
+        ({"evaluation": {"tasks": "tasks", "limit": 2**40, "budget": CAP}}, "from 1 to 1000000"),
+        ({"train": None, "command": "python train.py", "work": None}, "where a command leaves its model"),
+        ({"kind": "command", "train": None, "command": "python train.py"}, "means nothing for kind: command"),
+        ({"kind": "eval", "train": None, "eval": {}}, "evaluation: means nothing for kind: eval"),
+        ({"kind": "serve", "train": None}, "evaluation: means nothing for kind: serve"),
+        ({"payment": {"asset": "TUSD", "mode": "escrow"}}, "your wallet would have to sign its hold later"),
+        ({"files": ["tasks", "trained/model"]}, "files[1]: trained is where the evaluation finds"),
+        ({"inputs": {"trained": {"job": "first"}}}, "inputs.trained: is where the evaluation finds"),
+        ({"inputs": {f"in-{index}": {"job": "first"} for index in range(INPUTS_MAX)}}, "expected at most 15"),
+    ],
+)
+def test_what_cannot_follow_a_training_is_refused(changes: dict[str, Any], expected: str) -> None:
+    assert expected in "\n".join(mistakes(TRAINING | changes))
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("tiny-llama", "evaluation.compare_with_base: 'tiny-llama' is shipped without weights"),
+        ("owner/name", "so it is fetched from the hub, and network is none"),
+        ("trained/model", "could be what the training leaves"),
+    ],
+)
+def test_a_base_that_cannot_be_compared_is_refused(model: str, expected: str) -> None:
+    (mistake,) = mistakes(followed(compare_with_base=True) | {"train": {"model": model}})
+    assert expected in mistake
+    assert from_wire(followed() | {"train": {"model": model}}).evaluation is not None
