@@ -1,7 +1,7 @@
 """The seconds of one step of a training, by part, from what a device and its links were measured to do.
 
-    matrices    operations / measured matrix products a second; where a batch is so small that to read the weights takes
-                longer, that instead
+    matrices    operations / (measured matrix products a second x their share that a model's matrices reach); where a
+                batch is so small that to read the weights takes longer, that instead
     traffic     bytes of everything between them / measured memory bandwidth: activations, logits, weights that are
                 cast, unpacked or accumulated into
     optimizer   bytes of AdamW and of clipping / memory bandwidth
@@ -35,6 +35,8 @@ from runtimes.train.config import TrainConfig
 # (benchmarks/results/gpu.json), and to a processor (benchmarks/results/step_times.json).
 TURNS = {"gpu": 16.0, "compiled": 8.0, "cpu": 4.0}
 LOGITS_TURNS = 8.0  # of the logits in float32: product, softmax, its gradient
+# Of the rate of the large square matrices that are measured, fitted to the same. On GPUs models' own are as large.
+MATRIX_SHARE = {"gpu": 1.0, "cpu": 0.5}
 FORWARD = 1 / 3  # of a step's operations
 OPTIMIZER_BYTES = 40  # a number that is trained
 AVERAGE_BYTES = 12  # a number, of an average of the weights
@@ -146,7 +148,7 @@ class _Step:
         lora = self.config.lora
         one = flops_per_token(self.shape, length=self.config.length, trained_base=lora is None, adapters=self.adapters)
         again = 1 + FORWARD if self.config.activation_checkpointing == "full" else 1.0
-        computed = one * again * self.batches.tokens / self.speed.flops
+        computed = one * again * self.batches.tokens / (self.speed.flops * MATRIX_SHARE[self.kind])
         read = PRODUCTS * self.size * self._multiplied() / self.memory
         return self.batches.passes * max(computed, read)
 
