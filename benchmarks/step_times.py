@@ -72,7 +72,7 @@ def main() -> None:
         if os.environ["RANK"] == "0":
             print(json.dumps(figures), flush=True)
         os._exit(0)  # a thread of gloo may abort an interpreter that shuts down
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in ALL:
         measured = run_ranks(name)
         speed = Speed(measured["flops_per_second"], measured["memory_bytes_per_second"])

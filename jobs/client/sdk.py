@@ -58,7 +58,7 @@ class Souk(Payments, Organisation):
         """A price promise, or the reasons why nothing fits (then `quote_id` is None)."""
         return QuoteView.model_validate(self.transport.post("/quotes", {"spec": _body(spec)}))
 
-    def plan_checks(self, asked: dict[str, str]) -> PlanChecks | None:
+    def plan_checks(self, asked: dict[str, Any]) -> PlanChecks | None:
         """How far plans of trainings like one with these facts were off (`GET /plan-checks`).
 
         None from a marketplace of a version before they were kept.

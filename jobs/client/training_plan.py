@@ -130,7 +130,7 @@ def with_checks(found: StepPlan, plan: TrainingPlan, quote: QuoteView, souk: Sou
     config = plan.config
     if config is None:
         return found
-    asked = {
+    asked: dict[str, Any] = {
         "device_kind": chosen.device_kind,
         "device_model": chosen.device_model,
         "method": method_of(config),
