@@ -8,6 +8,7 @@ from jobs import evaluations, sweeps
 from jobs.artifacts import charges, prune, retention
 from jobs.endpoints import keys, minutes, token_payments, usage_statements
 from jobs.placing import placement, replacing
+from jobs.plan_checks import keeping
 from jobs.running import lost_nodes
 from jobs.serving import audits, prepaid_windows, reconcile
 from marketplace.foundation.exclusive import only_one
@@ -113,3 +114,10 @@ def charge_storage() -> int:
     """Charge what organisations keep beyond their allowance, once a day."""
     with only_one("charge_storage") as is_mine:
         return charges.charge_due() if is_mine else 0
+
+
+@shared_task
+def check_plans() -> int:
+    """Hold what the planner says of completed trainings against what was measured."""
+    with only_one("check_plans") as is_mine:
+        return keeping.sweep() if is_mine else 0

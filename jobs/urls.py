@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from django.urls import path
 
-from jobs.api import artifacts, assets, bill, endpoint_keys, endpoints, jobs, metrics, offers, quotes, streams
+from jobs.api import (
+    artifacts,
+    assets,
+    bill,
+    endpoint_keys,
+    endpoints,
+    jobs,
+    metrics,
+    offers,
+    plan_checks,
+    quotes,
+    streams,
+)
 
 urlpatterns = [
     path("offers", offers.OffersView.as_view(), name="offers"),
     path("quotes", quotes.QuotesView.as_view(), name="quotes"),
+    path("plan-checks", plan_checks.PlanChecksView.as_view(), name="plan-checks"),
     path("uploads", artifacts.UploadsView.as_view(), name="uploads"),
     path("uploads/<uuid:artifact_id>/complete", artifacts.UploadCompleteView.as_view(), name="upload-complete"),
     path("jobs", jobs.JobsView.as_view(), name="jobs"),

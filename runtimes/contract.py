@@ -122,12 +122,14 @@ class EventKind(StrEnum):
     # `started`, written by each node's leader and only where something moved: from the first one on the attempt runs
     PREPARING = "preparing"
     # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal. trained_parameters:
-    # where adapters alone are trained
+    # where adapters alone are trained. model_config: what of the model's config.json its shape follows from, where
+    # the planner knows models of its kind
     STARTED = "started"
     RESUMED = "resumed"  # step, from_world_size, seconds
     # step, loss, tokens, tokens_per_second, learning_rate, gradient_norm, seconds. model_flops_per_second: of all ranks
     # together, not for a model with experts. mfu: its share of the data sheets' bfloat16, where they are known.
-    # skipped: steps of this attempt whose gradient was not finite, if any. metrics: own figures by their names
+    # skipped: steps of this attempt whose gradient was not finite, if any. metrics: own figures by their names.
+    # peak_bytes: the most memory that this rank took in the steps so far: torch's on a GPU, else the process's
     STEP = "step"
     SHARED = "shared"  # step, sequences: of each rank, from that step on (where the configuration asks)
     EVALUATED = "evaluated"  # step, loss; metrics, as in `step`

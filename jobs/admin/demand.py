@@ -20,6 +20,7 @@ from jobs.models import (
     Job,
     Lease,
     LeaseDevice,
+    PlanCheck,
     PriceHalt,
     PriceLock,
     Quote,
@@ -167,3 +168,23 @@ class ReceiptDelegationAdmin(ReadOnlyAdmin):
 
 admin.site.register(ArtifactPart, ReadOnlyAdmin)
 admin.site.register(LeaseDevice, ReadOnlyAdmin)
+
+
+@admin.register(PlanCheck)
+class PlanCheckAdmin(ReadOnlyAdmin):
+    list_display = (
+        "ended_at",
+        "device_model",
+        "family",
+        "parameters",
+        "method",
+        "ranks",
+        "planned_peak_bytes",
+        "measured_peak_bytes",
+        "planned_seconds",
+        "measured_seconds",
+        "why",
+    )
+    list_filter = ("device_kind", "method", "is_own")
+    search_fields = ("job__id", "organisation__name", "device_model")
+    date_hierarchy = "ended_at"

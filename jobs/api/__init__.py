@@ -3,6 +3,7 @@
 jobs.py           submit, list, show, cancel, resume, confirm a price, retry
 quotes.py         quotes
 job_files.py      a job file as the body of a request
+plan_checks.py    how far plans of trainings were off
 offers.py         what is for rent, and what of it is busy; for everybody
 bill.py           bills and earnings
 streams.py        logs and events

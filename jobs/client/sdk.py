@@ -33,6 +33,7 @@ from jobs.wire import (
     JobView,
     NodeView,
     OfferView,
+    PlanChecks,
     ProviderView,
     QuoteView,
     StorageView,
@@ -56,6 +57,18 @@ class Souk(Payments, Organisation):
     def quote(self, spec: Spec | dict[str, Any]) -> QuoteView:
         """A price promise, or the reasons why nothing fits (then `quote_id` is None)."""
         return QuoteView.model_validate(self.transport.post("/quotes", {"spec": _body(spec)}))
+
+    def plan_checks(self, asked: dict[str, Any]) -> PlanChecks | None:
+        """How far plans of trainings like one with these facts were off (`GET /plan-checks`).
+
+        None from a marketplace of a version before they were kept.
+        """
+        try:
+            return PlanChecks.model_validate(self.transport.get("/plan-checks", **asked))
+        except SoukApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return None
 
     def draw_up(
         self, spec: Spec, quote: QuoteView, customer: str, *, hold_until: int | None = None, allow: Sequence[str] = ()

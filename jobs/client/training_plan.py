@@ -7,21 +7,25 @@ The model's configuration is that of a shipped model, of a folder among the job'
 from __future__ import annotations
 
 import posixpath
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jobs.client.errors import NothingFits, UsageMistake
 from jobs.spec import Spec, TrainSection, kind_of
 from jobs.spec.kinds.train import training_tokens
 from jobs.spec.units import MEMORY_MIB_MAX
-from jobs.wire import QuoteView
+from jobs.wire import PlanChecks, QuoteView
 from runtimes.contract import shipped_model_config, shipped_models
 from runtimes.plan.advice import Advice, Fit, advise, floor_bytes, needed_bytes
 from runtimes.plan.devices import REPORTED_MAX, have_bfloat16, memory_of_models
 from runtimes.plan.memory import Memory, Place, host_bytes, reckon_memory
-from runtimes.plan.reading import Settings, read_model_config, read_training
+from runtimes.plan.reading import Settings, method_of, read_model_config, read_training
 from runtimes.plan.shapes import ModelMistake, ModelShape, flops_per_token
+from runtimes.plan.step_time import Speed, StepTime, reckon_step
+
+if TYPE_CHECKING:
+    from jobs.client.sdk import Souk
 
 MIB: Final = 1 << 20
 MODEL_CONFIG: Final = "config.json"
@@ -48,6 +52,21 @@ class TrainingPlan:
     device_bytes: int | None = None  # of a device, where the job file says something: its `memory`, or its `models`
     largest_bytes: int | None = None  # that a device of its `models` can have, where all of them are known
     advice: Advice | None = None  # where `device_bytes` is known
+    steps: int | None = None  # where their number is known
+    tokens_per_step: int = 0
+    shape: ModelShape | None = None
+    config: Settings | None = None
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """How long a training takes at one place of a quote; and how far such plans were off, where that is known."""
+
+    device_model: str
+    step: StepTime
+    tokens_per_second: float
+    total_seconds: float | None  # of all steps, evaluations and checkpoints not counted; None: their number is open
+    checks: PlanChecks | None = None
 
 
 def plan_training(spec: Spec, folder: Path, *, model_config: Path | None = None) -> TrainingPlan | None:
@@ -70,6 +89,56 @@ def plan_training(spec: Spec, folder: Path, *, model_config: Path | None = None)
         if model_config is not None:
             raise UsageMistake(f"{model_config}: {mistake}") from mistake
         return TrainingPlan(problem=str(mistake), model=train.model)
+
+
+def plan_step(plan: TrainingPlan | None, quote: QuoteView) -> StepPlan | None:
+    """At the place that the quote chose; None where nothing fits, or a figure is missing that it takes.
+
+    From an older marketplace, which does not say what its devices were measured to do, there is none.
+    """
+    chosen = next((each for each in quote.plan.candidates if each.is_chosen), None)
+    if plan is None or plan.shape is None or plan.config is None or chosen is None:
+        return None
+    try:
+        place = Place(
+            chosen.devices,
+            nodes=len(chosen.node_ids),
+            memory_bytes=chosen.device_memory_mib * MIB,
+            is_gpu=chosen.device_kind == "gpu",
+            has_bfloat16=have_bfloat16([chosen.device_model]),
+        )
+        speed = Speed(
+            chosen.device_flops_per_second,
+            chosen.device_memory_bytes_per_second,
+            nodes=chosen.link_bytes_per_second,
+            round_trip=chosen.link_round_trip_seconds,
+        )
+        step = reckon_step(plan.shape, plan.config, place, speed)
+    except ModelMistake:
+        return None
+    return StepPlan(
+        chosen.device_model,
+        step,
+        tokens_per_second=plan.tokens_per_step / step.seconds,
+        total_seconds=None if plan.steps is None else plan.steps * step.seconds,
+    )
+
+
+def with_checks(found: StepPlan, plan: TrainingPlan, quote: QuoteView, souk: Souk) -> StepPlan:
+    """The same with how far plans of trainings like it were off; without it where the marketplace does not know."""
+    chosen = next(each for each in quote.plan.candidates if each.is_chosen)
+    config = plan.config
+    if config is None:
+        return found
+    asked: dict[str, Any] = {
+        "device_kind": chosen.device_kind,
+        "device_model": chosen.device_model,
+        "method": method_of(config),
+        "is_shared": str(chosen.devices > 1).lower(),
+        "family": plan.family,
+        "parameters": str(plan.parameters),
+    }
+    return replace(found, checks=souk.plan_checks(asked))
 
 
 def require_memory(plan: TrainingPlan | None) -> None:
@@ -133,7 +202,8 @@ def gigabytes(count: int) -> str:
 
 def plan_json(plan: TrainingPlan) -> dict[str, Any]:
     """All of it as JSON, bytes as whole numbers."""
-    body = asdict(plan)
+    body = asdict(replace(plan, shape=None, config=None))
+    del body["shape"], body["config"]
     memory, advice = plan.memory, plan.advice
     body["memory"] = None if memory is None else asdict(memory) | {"peak": memory.peak}
     body["advice"] = None
@@ -149,6 +219,13 @@ def plan_json(plan: TrainingPlan) -> dict[str, Any]:
             "nearest": nearest,
             "ranks": advice.ranks,
         }
+    return body
+
+
+def step_json(found: StepPlan) -> dict[str, Any]:
+    """As JSON: seconds, tokens a second, parts."""
+    body = asdict(replace(found, checks=None))
+    body["checks"] = None if found.checks is None else found.checks.model_dump(mode="json")
     return body
 
 
@@ -222,4 +299,8 @@ def _reckon(spec: Spec, shape: ModelShape, config: Settings) -> TrainingPlan:
         device_bytes=memory_bytes,
         largest_bytes=None if of_models is None else int(REPORTED_MAX * of_models),
         advice=None if memory_bytes is None else advise(shape, config, place),
+        steps=None if tokens is None else -(-tokens // config.tokens_per_step),
+        tokens_per_step=config.tokens_per_step,
+        shape=shape,
+        config=config,
     )

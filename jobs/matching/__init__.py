@@ -1,6 +1,7 @@
 """Which nodes a job goes to, and why not to others: a pure function of jobs and a snapshot of the fleet.
 
-Only `fleet.py` reads the database; the rest has no ORM and no clock: the same input gives the same answer.
+Only `fleet.py` and `link_speeds.py` read the database; the rest has no ORM and no clock: the same input gives the same
+answer.
 
 demand.py             what one job demands, as the matcher reads it
 demand_from_spec.py   from a job file to that demand
@@ -9,6 +10,7 @@ fleet.py              that snapshot, read from the database
 fit.py                strict fit of each node, with a reason where it does not fit
 exclusion_reasons.py  those reasons, in their order
 fabrics.py            which nodes reach each other
+link_speeds.py        what lies between the nodes of a gang, read for the places that are shown
 places.py             one node or a gang that takes a whole demand, with its cost
 score.py              the score of a place: its expected cost to complete
 reservations.py       what is kept for a job that waits

@@ -44,7 +44,8 @@ def plan(demand: Demand, snapshot: FleetSnapshot) -> Plan:
 
 def _candidate(demand: Demand, snapshot: FleetSnapshot, place: Place, *, is_chosen: bool, is_free: bool) -> Candidate:
     rows = [slot.row for slot in place.slots]
-    models = {snapshot.groups[slot.row][slot.group].model for slot in place.slots}
+    groups = [snapshot.groups[slot.row][slot.group] for slot in place.slots]
+    models = {group.model for group in groups}
     prices = [snapshot.prices_usd_micros[row] for row in rows]
     figures = place.estimate
     return Candidate(
@@ -63,4 +64,8 @@ def _candidate(demand: Demand, snapshot: FleetSnapshot, place: Place, *, is_chos
         usd_micros_per_exaflop=figures.usd_micros_per_exaflop,
         is_chosen=is_chosen,
         is_free=is_free,
+        device_kind=groups[0].kind,
+        device_memory_mib=min(group.memory_mib for group in groups),
+        device_flops_per_second=min(slot.flops_per_device for slot in place.slots),
+        device_memory_bytes_per_second=min(group.memory_bytes_per_second for group in groups),
     )

@@ -8,6 +8,7 @@ artifacts.py    Artifact, ArtifactPart, JobInput, StorageQuota, StorageCharge
 evaluations.py  FollowingEvaluation
 streams.py      StreamChunk
 curves.py       Curve, CurvePoint
+plan_checks.py  PlanCheck
 serving.py      Endpoint, EndpointVersion, Replica
 usage.py        keys of endpoints, token use and its payments
 audits.py       Audit, WrongReplica
@@ -21,6 +22,7 @@ from jobs.models.delegations import ReceiptDelegation
 from jobs.models.demand import Job, PaymentMode, Quote
 from jobs.models.evaluations import FollowingEvaluation
 from jobs.models.leases import Attempt, Lease, LeaseDevice
+from jobs.models.plan_checks import PlanCheck
 from jobs.models.prices import PriceHalt, PriceLock
 from jobs.models.serving import Endpoint, EndpointMinute, EndpointVersion, Gateway, Replica, ReplicaMinute
 from jobs.models.streams import Stream, StreamChunk
@@ -58,6 +60,7 @@ __all__ = [
     "LeaseStatement",
     "LeaseUse",
     "PaymentMode",
+    "PlanCheck",
     "PriceHalt",
     "PriceLock",
     "Quote",

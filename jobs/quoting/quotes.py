@@ -26,6 +26,7 @@ from jobs.kinds.registry import kind_named
 from jobs.matching import fleet
 from jobs.matching.demand import Demand
 from jobs.matching.fit import screen
+from jobs.matching.link_speeds import with_links
 from jobs.matching.plan import plan
 from jobs.matching.reference import reference_price
 from jobs.matching.snapshot import FleetSnapshot
@@ -61,7 +62,7 @@ def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
     find_results(organisation, spec)
     asset, payment = assets.choose(spec.payment)
     demand, snapshot = demand_of(spec, organisation_id=organisation.pk), fleet.take_snapshot()
-    found = plan(demand, snapshot)
+    found = with_links(plan(demand, snapshot))
     is_open = spec.budget.max_per_gpu_hour_usd_micros is None
     terms = terms_of(spec, found, reference_price(demand, snapshot) if is_open else None)
     _check_precision(found, payment)

@@ -29,6 +29,7 @@ STEP_SERIES: Final = {
     "gradient_norm": "gradient_norm",
     "mfu": "mfu",
     "seconds": "seconds_per_step",
+    "peak_bytes": "peak_bytes",
 }
 EVALUATED_SERIES: Final = {"loss": "evaluation_loss"}
 EVALUATED_PREFIX: Final = "evaluation_"  # of an evaluation's own figures, as a step has some of the same names

@@ -6,6 +6,7 @@ See `provider_agent.protocol` for the agents' side.
 base.py       what all types have in common, and the form of an error
 job.py        jobs, attempts, streams, figures
 quotes.py     plans and quotes
+plan_checks.py  how far plans of trainings were off
 bill.py       bills and earnings
 prices.py     token prices of a job
 artifacts.py  uploads and downloads
@@ -62,6 +63,7 @@ from jobs.wire.money import (
     ProofView,
     TransferView,
 )
+from jobs.wire.plan_checks import PlanChecks, PlanCheckSummary
 from jobs.wire.prices import ConfirmPriceRequest, JobPriceView, PriceChangeView
 from jobs.wire.quotes import Candidate, EscrowTerms, EvaluationTerms, Exclusion, Fix, Plan, QuoteRequest, QuoteView
 from jobs.wire.serving import DeployRequest, EndpointView, ReplicaView, VersionView

@@ -29,6 +29,13 @@ class Candidate(Wire):
     usd_micros_per_exaflop: float  # the ranking where no work is declared
     is_chosen: bool = False
     is_free: bool = True  # False: it fits, but its devices are taken now; the job would wait
+    device_kind: str = ""
+    device_memory_mib: int = 0
+    # Measured, of the slowest device in the type that the job computes in, and of the slowest link; 0: not known.
+    device_flops_per_second: float = 0.0
+    device_memory_bytes_per_second: float = 0.0
+    link_bytes_per_second: float = 0.0
+    link_round_trip_seconds: float = 0.0
 
 
 class Exclusion(Wire):

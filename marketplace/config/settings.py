@@ -376,6 +376,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("jobs.tasks.sweep_releases", 15.0, False),
         ("jobs.tasks.prune_artifacts", 30.0, False),
         ("jobs.tasks.charge_storage", 900.0, False),
+        ("jobs.tasks.check_plans", 60.0, False),
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),

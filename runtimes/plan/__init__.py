@@ -5,6 +5,7 @@ shapes.py       what a model consists of: its linear modules, tables and norms
 families.py     a config.json to a shape: one function a family of models; others are unknown, and never guessed
 activations.py  bytes that one block keeps for its backward pass, a token
 memory.py       the peak memory of a rank, by part
+step_time.py    the seconds of a step, by part, from measured throughput and bandwidths
 devices.py      memory of GPUs by their data sheets
 advice.py       whether a training fits into a device, and the nearest settings that do
 """

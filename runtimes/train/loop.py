@@ -25,6 +25,7 @@ from runtimes.train.export import export_adapters, export_model, keep_on_disk
 from runtimes.train.objectives.batches import micro_batches
 from runtimes.train.optimizer import learning_rate_at, set_learning_rate
 from runtimes.train.parallel import gather_results, print_line, wait_for_results
+from runtimes.train.peaks import forget_peak
 from runtimes.train.prepare import check_base, find_source, prepare_text, prepare_training
 from runtimes.train.report import report_early_stop, report_evaluation, report_sample, report_step
 from runtimes.train.strategies.registry import load_strategy
@@ -74,6 +75,7 @@ def run_steps(training: Training, container: Container, stop: threading.Event) -
     saved_at = time.monotonic()
     seconds, steps = 0.0, 0  # seconds in steps alone since the last step event, and the number of those steps
     is_last = training.step == config.steps_total
+    forget_peak(ranks.device)
     while not is_last:
         profiler.before_step(training.step + 1 - training.started_at)
         began = time.monotonic()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from runtimes.contract import EventKind, EventWriter
+from runtimes.plan.reading import keys_that_count
 from runtimes.train.callbacks.early_stop import EarlyStopper
 from runtimes.train.container import Container
 from runtimes.train.evaluate import evaluate
 from runtimes.train.parallel import gather_results, print_line
-from runtimes.train.peaks import bfloat16_peak
+from runtimes.train.peaks import bfloat16_peak, peak_bytes
 from runtimes.train.sample import sample_text
 from runtimes.train.training import Training
 
@@ -33,7 +34,8 @@ def report_started(training: Training, container: Container, parameters: int) ->
     started = training.events
     if ranks.is_node_leader and not ranks.is_leader:
         started = EventWriter(container.events_path)
-    started.write(EventKind.STARTED, **facts)
+    shape = keys_that_count(training.source.config.to_dict())
+    started.write(EventKind.STARTED, **facts, **({"model_config": shape} if shape else {}))
     print_line(ranks, "started: " + " ".join(f"{key}={value}" for key, value in facts.items()))
 
 
@@ -43,6 +45,7 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
     flops, peak = training.flops_per_token, bfloat16_peak(training.ranks.device)
     metrics = training.figures.means(training.ranks)  # of all steps since the last event
     speed = round(config.tokens_per_step / max(seconds, 1e-9), 1)
+    memory = peak_bytes(training.ranks.device)
     training.events.write(
         EventKind.STEP,
         step=training.step,
@@ -54,6 +57,7 @@ def report_step(training: Training, norm: float, rate: float, seconds: float) ->
         seconds=round(seconds, 5),
         **({"model_flops_per_second": round(speed * flops)} if flops else {}),
         **({"mfu": round(speed * flops / (peak * training.ranks.world_size), 4)} if flops and peak else {}),
+        **({"peak_bytes": memory} if memory else {}),
         **({"metrics": metrics} if metrics else {}),
         **({"skipped": training.skipped} if training.skipped else {}),
     )

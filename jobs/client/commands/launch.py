@@ -60,13 +60,16 @@ def plan(
     from jobs.client.output import console, jsonable, print_json
     from jobs.client.training_plan import (
         plan_json,
+        plan_step,
         plan_training,
         require_memory,
+        step_json,
+        with_checks,
         with_memory_floor,
         without_less_memory,
     )
     from jobs.client.views.plan import plan_view
-    from jobs.client.views.training import training_view
+    from jobs.client.views.training import step_view, training_view
 
     spec = read_job_file(file)
     training = plan_training(spec, file.absolute().parent, model_config=model_config)
@@ -83,10 +86,16 @@ def plan(
     asked, spec = spec, with_memory_floor(spec, training)
     with open_souk(server) as souk:
         quote = without_less_memory(souk.quote(spec), asked, spec)
+        step = plan_step(training, quote)
+        if step is not None and training is not None:
+            step = with_checks(step, training, quote, souk)
+            about["step"] = step_json(step)
     if as_json and quote.quote_id is not None:
         print_json(jsonable(quote) | about)
     elif not as_json:
         console().print(plan_view(quote, spec))
+        if step is not None:
+            console().print(step_view(step))
     require_fit(quote)
 
 

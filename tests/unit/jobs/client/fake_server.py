@@ -48,6 +48,7 @@ class FakeMarketplace:
         self.output: dict[str, bytes] = {}
         self.more_artifacts: list[dict[str, Any]] = []  # as far as they differ from the output
         self.storage: dict[str, Any] = {}
+        self.plan_checks: dict[str, Any] | None = None  # None: from before there were any
         self.output_sha256: dict[str, str] = {}  # where it lies about a file
         self.bill: dict[str, Any] = {}
         self.signup_answer: dict[str, Any] = {}
@@ -172,6 +173,8 @@ class FakeMarketplace:
     def _get(self, asked: Asked, path: str) -> Any:
         if path == "/storage":
             return self.storage
+        if path == "/plan-checks" and self.plan_checks is not None:
+            return self.plan_checks
         if path == f"/jobs/{self.job_id}":
             self.on_job(self)
             return self.job

@@ -12,6 +12,10 @@ from benchmarks.setups.training_steps import SHAPES
 from jobs.client.training_plan import plan_training, with_memory_floor, without_less_memory
 from jobs.spec import canonical, from_wire
 from jobs.wire import Fix, Plan, QuoteView
+from runtimes.plan.families import read_shape
+from runtimes.plan.memory import Place
+from runtimes.plan.step_time import Speed, reckon_step
+from runtimes.train.config import parse_config
 from tests.unit.jobs.client.conftest import Run
 from tests.unit.jobs.client.fake_server import FakeMarketplace
 from tests.unit.jobs.pricing.specs import spec_of
@@ -164,3 +168,49 @@ def test_an_own_program_has_nothing_to_reckon(run: Run, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(json.dumps(own))
     assert run("plan", tmp_path / "own.yaml", "--offline").status == 2
     assert "training" not in run("plan", tmp_path / "own.yaml", "--json").json
+
+
+MEASURED = {
+    "device_kind": "gpu",
+    "device_memory_mib": 81_000,
+    "device_flops_per_second": 4e14,
+    "device_memory_bytes_per_second": 2e12,
+    "device_model": "NVIDIA H100",
+}
+OFF = {"memory_error": -0.02, "memory_error_size": 0.02, "seconds_error": 0.5, "seconds_error_size": 0.5}
+
+
+def test_a_step_at_the_chosen_place_takes_what_the_planner_says(
+    run: Run, folder: Path, market: FakeMarketplace
+) -> None:
+    market.plan["candidates"][0] |= MEASURED | {"devices": 1}
+    step = run("plan", job_in(folder), "--json").json["step"]
+    expected = reckon_step(
+        read_shape(SHAPES["1b"]),
+        parse_config(SETTINGS | {"steps": 10}),
+        Place(memory_bytes=81_000 << 20),
+        Speed(4e14, 2e12),
+    )
+    assert step["step"]["seconds"] == expected.seconds and step["checks"] is None
+    assert step["tokens_per_second"] == pytest.approx(16 * 2048 / expected.seconds)
+    assert step["total_seconds"] == pytest.approx(10 * expected.seconds)
+    out = run("plan", job_in(folder)).out
+    assert "On NVIDIA H100 a step takes about" in out and "bound by matrix products" in out
+
+
+def test_how_far_plans_were_off_stands_beside_the_step(run: Run, folder: Path, market: FakeMarketplace) -> None:
+    market.plan["candidates"][0] |= MEASURED
+    of_all = {"like": "device", "trainings": 14, "votes": 5, **OFF}
+    own = {"like": "kind of device", "trainings": 1, "votes": 1, **OFF, "seconds_error": -0.1}
+    market.plan_checks = {"own": own, "all": of_all}
+    out = " ".join(run("plan", job_in(folder)).out.split())
+    assert "Of 14 trainings by 5 customers and providers on NVIDIA H100" in out
+    assert "memory within 2% of the plan, a step 50% more" in out
+    assert "Of 1 training of your own on devices of this kind" in out and "a step 10% less" in out
+    (asked,) = [each for each in market.asked if each.path.endswith("/plan-checks")]
+    assert (asked.query["method"], asked.query["family"], asked.query["is_shared"]) == ("full", "llama", "true")
+
+
+def test_an_older_marketplace_says_nothing_of_steps(run: Run, folder: Path) -> None:
+    ended = run("plan", job_in(folder), "--json")
+    assert ended.status == 0 and "step" not in ended.json

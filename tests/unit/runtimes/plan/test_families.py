@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.setups.training_steps import SHAPES
 from runtimes.contract import shipped_model_config
 from runtimes.plan.families import FAMILIES, read_shape
+from runtimes.plan.reading import keys_that_count
 from runtimes.plan.shapes import ModelMistake, UnknownModel, flops_per_token
 
 SMALL: dict[str, Any] = {
@@ -195,3 +197,11 @@ def test_what_is_quantised_or_uneven_is_unknown() -> None:
         read_shape({**SMALL, "model_type": "llama", "quantization_config": {"bits": 4}})
     with pytest.raises(UnknownModel, match="blocks without"):
         read_shape({**SMALL, "model_type": "qwen3_moe", "mlp_only_layers": [1]})
+
+
+@pytest.mark.parametrize("name", ["1b", "8b"])
+def test_the_keys_that_count_give_the_same_shape(name: str) -> None:
+    more = {**SHAPES[name], "secret": "of a customer", "mlp_only_layers": [], "attention_dropout": None}
+    keys = keys_that_count(more)
+    assert read_shape(keys) == read_shape(more) and "secret" not in keys
+    assert keys_that_count({"model_type": "unheard of", "hidden_size": 1}) == {}
