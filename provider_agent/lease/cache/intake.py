@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 
 from provider_agent.config import DataFolder
-from provider_agent.lease.cache.owners import load_owner, owners_in_use
+from provider_agent.lease.cache.owners import load_owner, owner_folder, owners_in_use
 from provider_agent.lease.cache.room import LEAVING_PREFIX, NoRoomError, make_room, remove_entry
 from provider_agent.lease.snapshot import OPEN_FILE, read_bytes
 from provider_agent.lease.walking import open_below
@@ -69,10 +69,11 @@ def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_ma
     if not owner or bytes_max == 0:
         return []
     root, lines, until = folder.cache, [], time.monotonic() + COPY_SECONDS_MAX
-    _note_used(root / owner, work)
+    own = owner_folder(folder, owner)
+    _note_used(own, work)
     in_use = owners_in_use(folder, but=lease_folder)
     for left in islice(find_left(work), ENTRIES_TAKEN_MAX):
-        target = root / owner / left.kind / left.key
+        target = own / left.kind / left.key
         if target.exists() and owner in in_use:  # another program may be reading what is there
             continue
         try:

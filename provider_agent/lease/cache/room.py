@@ -53,7 +53,9 @@ def make_room(root: Path, owner: str, size: int, *, bytes_max: int, in_use: Cont
     found = sorted(list_entries(root), key=lambda each: each.used_at)
     own_max = bytes_max // OWNER_SHARE
     if size > own_max:
-        raise NoRoomError(f"it has {size // MIB} MiB, and a customer's part of this node's cache is {own_max // MIB}")
+        raise NoRoomError(
+            f"it has {size // MIB} MiB, and a customer's part of this node's cache is {own_max // MIB} MiB"
+        )
     total, own = sum(each.size for each in found), sum(each.size for each in found if each.owner == owner)
     free = shutil.disk_usage(root).free - DISK_RESERVE_MIB * MIB
     count, leaving = len(found), []

@@ -153,7 +153,7 @@ def test_an_entry_that_is_damaged_is_made_anew(node: Node, damage: str) -> None:
 def test_a_training_killed_while_it_writes_tokens_leaves_no_entry(node: Node) -> None:
     work = node.work()
     big = json.dumps({"text": "What was, and what will be, is in these lines. " * 60}) + "\n"
-    (work.root / "input" / "docs.jsonl").write_text(big * 20_000)
+    (work.root / "input" / "docs.jsonl").write_text(big * 4_000)
     process = work.start()
     tokens = work.root / NEW_CACHE_NAME / "tokens"
     wait_until(lambda: any(path.stat().st_size for path in tokens.glob("*/tokens.int32")), process)
