@@ -143,7 +143,8 @@ def cache_owner(lease: Lease) -> str:
 
     It says nothing of the organisation, and two nodes are given two names: their providers cannot compare them.
     """
-    if CACHE_FEATURE not in lease.node.facts.get("runtime_features", ()):  # an older agent refuses the field
+    features = lease.node.facts.get("runtime_features")
+    if not isinstance(features, list) or CACHE_FEATURE not in features:  # an older agent refuses the field
         return ""
     text = f"cache {lease.node_id} {lease.attempt.job.organisation_id}"
     return hmac.digest(settings.SECRET_KEY.encode(), text.encode(), "sha256").hex()[:CACHE_OWNER_DIGITS]
