@@ -163,7 +163,7 @@ def _launch_spec(
 def _open_cache(context: AgentContext, folder: Path) -> Path | None:
     """The folder with the entries of the lease's customer; None where it has none, or the provider keeps none."""
     owner, bytes_max = load_owner(folder), context.config.cache_gib * GIB
-    keep_within(context.folder.cache, bytes_max=bytes_max, in_use=owners_in_use(context.folder, but=folder))
+    keep_within(context.folder, bytes_max=bytes_max, in_use=owners_in_use(context.folder, but=folder))
     if not owner or bytes_max == 0:
         return None
     return owner_folder(context.folder, owner)

@@ -2,7 +2,7 @@
 
     1. look through .souk-cache/KIND/KEY in the work folder: plain names, regular files, nothing through a link
     2. make room; what does not fit is left out, and the log says so
-    3. copy each file, as many bytes as it had, into a folder beside the entry; then rename that
+    3. copy each file, as many bytes as it had, into a folder of the lease's; then rename that
 
 The program may have written anything there, and may still run where it detached something. So bytes are copied and
 never linked, and what comes of a torn copy is found by its digests when it is to be used.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from pathlib import Path, PurePath
 
 from provider_agent.config import DataFolder
 from provider_agent.lease.cache.owners import load_owner, owner_folder, owners_in_use
-from provider_agent.lease.cache.room import LEAVING_PREFIX, NoRoomError, make_room, remove_entry
+from provider_agent.lease.cache.room import ARRIVING_NAME, NoRoomError, make_room, remove_entry
 from provider_agent.lease.snapshot import OPEN_FILE, read_bytes
 from provider_agent.lease.walking import open_below
 from provider_agent.protocol import file_name_mistake
@@ -40,6 +41,7 @@ FILES_MAX = 16  # of one entry
 COPY_SECONDS_MAX = 120.0  # for everything that one program left: nobody pays for that time
 COPY_BYTES = 1 << 20
 MIB = 1024**2
+PLACING = threading.Lock()
 
 
 class TornError(Exception):
@@ -69,7 +71,7 @@ def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_ma
     if not owner or bytes_max == 0:
         return []
     root, lines, until = folder.cache, [], time.monotonic() + COPY_SECONDS_MAX
-    own = owner_folder(folder, owner)
+    own, arriving = owner_folder(folder, owner), root / ARRIVING_NAME / lease_folder.name
     _note_used(own, work)
     in_use = owners_in_use(folder, but=lease_folder)
     for left in islice(find_left(work), ENTRIES_TAKEN_MAX):
@@ -78,10 +80,15 @@ def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_ma
             continue
         try:
             make_room(root, owner, left.size, bytes_max=bytes_max, in_use=in_use)
-            _copy(work, left, target, until=until)
+            _copy(work, left, arriving, until=until)
+            with PLACING:  # of two that fitted each, one may fit no more
+                make_room(root, owner, left.size, bytes_max=bytes_max, in_use=in_use)
+                _place(arriving, target)
         except (NoRoomError, TornError) as error:
             lines.append(f"not kept in this node's cache: {left.kind} of {left.size // MIB} MiB, because {error}")
             continue
+        finally:
+            remove_tree(arriving)
         lines.append(f"kept in this node's cache for later jobs of yours: {left.kind}, {left.size // MIB} MiB")
     return lines
 
@@ -114,21 +121,21 @@ def _names(work: Path, relative: PurePath, *, folders: bool) -> dict[str, int]:
     return {name: status.st_size for name, status in sorted(found.items()) if wanted(status.st_mode)}
 
 
-def _copy(work: Path, left: Left, target: Path, *, until: float) -> None:
-    """The entry, whole and in its place; nothing of it where that fails."""
-    arriving = target.with_name(f"{LEAVING_PREFIX}{target.name}.arriving")
+def _copy(work: Path, left: Left, arriving: Path, *, until: float) -> None:
+    """Every file of the entry."""
     remove_tree(arriving)
     arriving.mkdir(parents=True)
-    try:
-        for folder in (target.parents[1], target.parent, arriving):
-            folder.chmod(0o755)  # a container's user reads it; above them is the agent's own folder
-        for name, size in left.sizes.items():
-            _copy_file(work, PurePath(NEW_CACHE_NAME, left.kind, left.key), name, size, arriving / name, until=until)
-        remove_entry(target)
-        arriving.rename(target)
-    except BaseException:
-        remove_tree(arriving)
-        raise
+    for name, size in left.sizes.items():
+        _copy_file(work, PurePath(NEW_CACHE_NAME, left.kind, left.key), name, size, arriving / name, until=until)
+
+
+def _place(arriving: Path, target: Path) -> None:
+    """What was there before goes."""
+    target.parent.mkdir(exist_ok=True)
+    for folder in (target.parent, arriving):
+        folder.chmod(0o755)  # a container's user reads it; above them is the agent's own folder
+    remove_entry(target)
+    arriving.rename(target)
 
 
 def _copy_file(work: Path, below: PurePath, name: str, size: int, target: Path, *, until: float) -> None:

@@ -7,17 +7,19 @@ is kept that would leave less of the disk than every agent keeps free.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from provider_agent.config import DataFolder
 from provider_agent.protocol import DISK_RESERVE_MIB
 from provider_agent.system.removal import remove_tree
 
 GIB = 1024**3
 MIB = 1024**2
 OWNER_SHARE = 2  # a customer has so many times less than the node
-LEAVING_PREFIX = "."  # of an entry that comes or goes: it does not count, and what is left of it is removed
+LEAVING_PREFIX = "."  # of an entry that goes: it does not count, and what is left of it is removed
+ARRIVING_NAME = ".arriving"  # in it a folder a lease, named by its id, for what is being copied
 ENTRIES_MAX = 10_000  # of one node; small ones are no reason to look through a million
 
 
@@ -43,12 +45,12 @@ def list_entries(root: Path) -> list[Kept]:
     """Every entry of the node; links and other things that the agent did not make are none."""
     return [
         Kept(folder, _size(folder), folder.stat(follow_symlinks=False).st_mtime)
-        for folder in root.glob("*/*/*")
+        for folder in root.glob("[!.]*/*/*")
         if not folder.name.startswith(LEAVING_PREFIX) and folder.is_dir() and not folder.is_symlink()
     ]
 
 
-def make_room(root: Path, owner: str, size: int, *, bytes_max: int, in_use: Container[str]) -> None:
+def make_room(root: Path, owner: str, size: int, *, bytes_max: int, in_use: Collection[str]) -> None:
     """Remove old entries until `size` bytes more of `owner` fit; raises NoRoomError, and then nothing was removed."""
     found = sorted(list_entries(root), key=lambda each: each.used_at)
     own_max = bytes_max // OWNER_SHARE
@@ -85,13 +87,17 @@ def remove_entry(folder: Path) -> None:
     remove_tree(leaving)
 
 
-def keep_within(root: Path, *, bytes_max: int, in_use: Container[str]) -> None:
+def keep_within(folder: DataFolder, *, bytes_max: int, in_use: Collection[str]) -> None:
     """Remove what the bounds do not allow any more, and what an agent that was killed left half-made."""
+    root = folder.cache
     if bytes_max == 0 and not in_use:
         remove_tree(root)
         return
-    for left in root.glob(f"*/*/{LEAVING_PREFIX}*"):
+    for left in root.glob(f"[!.]*/*/{LEAVING_PREFIX}*"):
         remove_tree(left)
+    for left in root.glob(f"{ARRIVING_NAME}/*"):
+        if not (folder.leases / left.name).exists():  # else it is being copied, or its lease does so again
+            remove_tree(left)
     found = sorted(list_entries(root), key=lambda each: each.used_at)
     total = sum(each.size for each in found)
     for each in found:

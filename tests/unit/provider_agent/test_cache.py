@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -127,7 +128,7 @@ def test_a_file_that_shrinks_while_it_is_copied_leaves_no_entry(
     monkeypatch.setattr(intake, "make_room", shrink)
     assert lease.take() == ["not kept in this node's cache: tokens of 0 MiB, because data became shorter"]
     assert kept(folder) == []
-    assert list((folder.cache / ALICE / "tokens").iterdir()) == []
+    assert list(folder.cache.rglob("data")) == []
 
 
 def test_one_that_was_made_anew_replaces_the_old(folder: DataFolder) -> None:
@@ -181,9 +182,9 @@ def test_what_other_leases_may_read_is_not_removed(folder: DataFolder) -> None:
     assert owners_in_use(folder, but=lease.folder) == {ALICE}
     with pytest.raises(NoRoomError, match="in use"):
         make_room(folder.cache, ALICE, MIB, bytes_max=3 * MIB, in_use={ALICE})
-    keep_within(folder.cache, bytes_max=0, in_use={ALICE})
+    keep_within(folder, bytes_max=0, in_use={ALICE})
     assert kept(folder) == [f"{ALICE}/tokens/{KEY}"]
-    keep_within(folder.cache, bytes_max=0, in_use=set())
+    keep_within(folder, bytes_max=0, in_use=set())
     assert not folder.cache.exists(), "switched off"
 
 
@@ -201,12 +202,31 @@ def test_a_full_cache_makes_room_for_another_customer(folder: DataFolder) -> Non
 
 
 def test_what_a_killed_agent_left_half_made_is_removed(folder: DataFolder) -> None:
-    left = folder.cache / ALICE / "tokens" / f".{KEY}.arriving"
-    left.mkdir(parents=True)
-    (left / "data").write_bytes(b"half")
+    lease = Lease(folder, ALICE)
+    forgotten, its_own = (folder.cache / ".arriving" / name for name in (str(uuid4()), lease.folder.name))
+    leaving = folder.cache / ALICE / "tokens" / f".{KEY}.leaving"
+    for left in (forgotten, its_own, leaving):
+        left.mkdir(parents=True)
+        (left / "data").write_bytes(b"half")
     assert kept(folder) == []
-    keep_within(folder.cache, bytes_max=MIB, in_use={ALICE})
-    assert not left.exists()
+    keep_within(folder, bytes_max=MIB, in_use={ALICE})
+    assert [left.exists() for left in (forgotten, its_own, leaving)] == [False, True, False]
+    lease.make()
+    lease.take()
+    assert not its_own.exists()
+    assert kept(folder) == [f"{ALICE}/tokens/{KEY}"]
+
+
+def test_two_leases_that_end_at_once_leave_one_whole_entry(folder: DataFolder) -> None:
+    leases = [Lease(folder, ALICE) for _ in range(4)]
+    for lease in leases:
+        lease.make(content=b"x" * MIB)
+    with ThreadPoolExecutor(len(leases)) as threads:
+        lines = [line for taken in threads.map(Lease.take, leases) for line in taken]
+    assert all("kept in this node" in line for line in lines)
+    assert kept(folder) == [f"{ALICE}/tokens/{KEY}"]
+    assert Lease(folder, ALICE).cache.find("tokens", KEY) is not None
+    assert list((folder.cache / ".arriving").iterdir()) == []
 
 
 def test_copying_ends_when_its_time_is_over(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:

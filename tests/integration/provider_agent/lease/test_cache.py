@@ -83,7 +83,7 @@ def test_the_journal_can_be_read_by_the_release_before(running: Bob, server: Fak
     lease = give(running, server, "sleep 600", ALICE)
     eventually(lambda: lease.report, "the lease")
     journal = sqlite3.connect(f"file:{running.folder.journal}?mode=ro", uri=True)
-    [(kept,)] = journal.execute("SELECT assignment FROM leases").fetchall()
+    [(kept,)] = journal.execute("SELECT assignment FROM lease").fetchall()
     journal.close()
     assert "cache_owner" not in kept
     server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
