@@ -15,6 +15,7 @@ from provider_agent.lease.cache import intake, room
 from provider_agent.lease.cache.intake import take_entries
 from provider_agent.lease.cache.owners import keep_owner, load_owner, owners_in_use
 from provider_agent.lease.cache.room import NoRoomError, keep_within, list_entries, make_room
+from provider_agent.system.removal import remove_tree
 from runtimes.contract import CACHE_USED_NAME, MANIFEST_NAME, NEW_CACHE_NAME
 from runtimes.node_cache import NodeCache
 
@@ -123,7 +124,7 @@ def test_a_file_that_shrinks_while_it_is_copied_leaves_no_entry(
 
     def shrink(*arguments: object, **named: object) -> None:
         os.truncate(data, 10)
-        make_room(*arguments, **named)  # type: ignore[arg-type]
+        make_room(*arguments, **named)
 
     monkeypatch.setattr(intake, "make_room", shrink)
     assert lease.take() == ["not kept in this node's cache: tokens of 0 MiB, because data became shorter"]
@@ -152,7 +153,7 @@ def test_a_customer_has_half_of_the_cache_and_its_oldest_go_first(folder: DataFo
         made = lease.make(key=str(number) * 64, content=b"x" * MIB)
         assert "kept" in lease.take(bytes_max=5 * MIB)[0]
         os.utime(folder.cache / ALICE / "tokens" / made.name, (number + 1, number + 1))
-        intake.remove_tree(made)
+        remove_tree(made)
     assert kept(folder) == [f"{ALICE}/tokens/{each * 64}" for each in "12"]
     lease.make(key="f" * 64, content=b"x" * 3 * MIB)
     why = "it has 3 MiB, and a customer's part of this node's cache is 2 MiB"
@@ -162,11 +163,11 @@ def test_a_customer_has_half_of_the_cache_and_its_oldest_go_first(folder: DataFo
 def test_what_was_used_stays_longer(folder: DataFolder) -> None:
     lease = Lease(folder, ALICE)
     for number in range(2):
-        intake.remove_tree(lease.work / NEW_CACHE_NAME)
+        remove_tree(lease.work / NEW_CACHE_NAME)
         lease.make(key=str(number) * 64, content=b"x" * MIB)
         lease.take(bytes_max=5 * MIB)
         os.utime(folder.cache / ALICE / "tokens" / (str(number) * 64), (number + 1, number + 1))
-    intake.remove_tree(lease.work / NEW_CACHE_NAME)
+    remove_tree(lease.work / NEW_CACHE_NAME)
     assert lease.cache.find("tokens", "0" * 64) is not None
     assert (lease.work / NEW_CACHE_NAME / CACHE_USED_NAME).read_text() == f"tokens/{'0' * 64}\n"
     lease.make(key="2" * 64, content=b"x" * MIB)
