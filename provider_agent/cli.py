@@ -100,6 +100,9 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
     lend: Annotated[
         list[str] | None, typer.Option(help="LABEL=FOLDER: let jobs read a folder of yours; only the label is sent.")
     ] = None,
+    cache_gib: Annotated[
+        int, typer.Option(help="GiB for what jobs leave for later ones of the same customer; 0 keeps nothing.")
+    ] = 16,
     benchmark_lock: Annotated[str, typer.Option(help="Lock file shared by all agents of this computer.")] = "",
     data: DataOption = None,
 ) -> None:
@@ -135,6 +138,7 @@ def enrol(  # noqa: PLR0917 - typer passes options by name
             isolation=isolation,
             egress=egress,
             lend=_parse_lend(lend or []),
+            cache_gib=cache_gib,
             benchmark_lock=benchmark_lock,
         )
         _enrol(folder_of(data), settings, server=server.rstrip("/"), token=token)

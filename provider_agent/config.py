@@ -26,9 +26,10 @@ from provider_agent.system.atomic import write_atomically
 
 DATA_OF_ROOT = Path("/var/lib/souk-agent")
 DATA_BELOW_HOME = ".souk-agent"
+CACHE_GIB_MAX = 64 * 1024
 RETIRED_SETTINGS = frozenset({"fabric_network"})
 YOUNG_SETTINGS = frozenset(
-    {"serve_image", "allow_strangers", "image_registries"}
+    {"serve_image", "allow_strangers", "image_registries", "cache_gib"}
 )  # which the release before does not know: written only where they were chosen
 
 Registry = Annotated[str, StringConstraints(pattern=REGISTRY_PATTERN)]  # HOST or HOST:PORT, or LOCAL_IMAGES
@@ -61,6 +62,7 @@ class AgentSettings(BaseModel):
     egress: Literal["none", "public"] = "none"  # public: programs that ask for it may reach public addresses
     dns: list[IPvAnyAddress] = Field(default_factory=lambda: [ip_address("1.1.1.1"), ip_address("9.9.9.9")])
     lend: dict[Label, Path] = Field(default_factory=dict, max_length=LENT_MAX)  # label -> folder, read-only
+    cache_gib: int = Field(default=16, ge=0, le=CACHE_GIB_MAX)  # for what jobs leave for later ones; 0: none
     benchmark_lock: str = ""  # a path shared by all agents of one machine
     updates: Literal["auto", "manual"] = "auto"  # manual: only by `souk-agent update --now`
 
@@ -129,6 +131,10 @@ class DataFolder:
     @property
     def gangs(self) -> Path:
         return self.root / "gangs"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
 
     @property
     def runtimes(self) -> Path:

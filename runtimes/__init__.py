@@ -2,6 +2,7 @@
 
 contract.py     what a container is given and must leave behind; all that agents import of this package
 plan/           what a training takes, by arithmetic without torch; the server and the customer's command import it, too
+node_cache.py   what earlier jobs of the customer left on the node
 reporting.py    for programs of customers' own: progress, metrics, checkpoints; one file that stands alone
 checking.py     a configuration checked whole, with every mistake
 launch.py       torchrun for a container: its arguments from the environment, the ranks' exit code

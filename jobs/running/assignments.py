@@ -7,11 +7,14 @@ is answered for: run it, stop it, or forget it.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
+
+from django.conf import settings
 
 from jobs.kinds.believing import LEASE_SECONDS_MAX
 from jobs.kinds.registry import kind_of
@@ -27,6 +30,7 @@ from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.models import Node
 from provider_agent.protocol import (
     ATTEMPT_ENDS,
+    CACHE_FEATURE,
     SERVER_ALONE,
     Assignment,
     CheckpointPolicy,
@@ -39,6 +43,7 @@ from provider_agent.protocol import (
     sign_assignment,
 )
 
+CACHE_OWNER_DIGITS: Final = 32
 # What of `env` and `secrets` our own runtimes are given. By many a variable (PYTHONPATH, HOME, PATH, OPENSSL_CONF) a
 # customer would run code in them, and how they end counts as the node's doing, not as the customer's.
 GIVEN_TO_OURS: Final = frozenset(
@@ -122,6 +127,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         network=spec.network,
         lent=spec.lent,
         outputs=spec.outputs,
+        cache_owner=cache_owner(lease) if execution.serve is None else "",
         inputs=results_of(job),
         shm_mib=spec.resources.shm_mib,
         seconds_max=seconds_payable(lease),
@@ -130,6 +136,18 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         serve=execution.serve,
     )
     return sign_assignment(signing.server_key(), assignment)
+
+
+def cache_owner(lease: Lease) -> str:
+    """By what name a node keeps what jobs of one organisation leave for each other; empty for one without a cache.
+
+    It says nothing of the organisation, and two nodes are given two names: their providers cannot compare them.
+    """
+    features = lease.node.facts.get("runtime_features")
+    if not isinstance(features, list) or CACHE_FEATURE not in features:  # an older agent refuses the field
+        return ""
+    text = f"cache {lease.node_id} {lease.attempt.job.organisation_id}"
+    return hmac.digest(settings.SECRET_KEY.encode(), text.encode(), "sha256").hex()[:CACHE_OWNER_DIGITS]
 
 
 def seconds_payable(lease: Lease) -> int:

@@ -50,6 +50,7 @@ class LaunchSpec:
     overlay: Overlay | None = None  # the network of its gang; the program gets its interface right after the start
     has_egress: bool = False  # it may reach public addresses
     shared_folders: dict[str, str] = field(default_factory=dict)  # label -> folder of this node, to read only
+    cache: Path | None = None  # what earlier jobs of its customer left on this node, to read only
     private: Path | None = None  # the agent's own folder, with its keys: of it the program sees its lease's alone
     readable: tuple[Path, ...] = ()  # but these of it too
 
@@ -103,6 +104,9 @@ class Executor(Protocol):
 
     def seen_shared_folders(self, spec_folder: Path) -> str:
         """The folder in which the program sees the shared host folders, by their labels."""
+
+    def seen_cache(self, cache: Path) -> str:
+        """The path by which the program sees the entries of its customer."""
 
     def isolation(self, *, has_gpus: bool) -> Literal["none", "runc", "gvisor"]:
         """The isolation between programs and this node's kernel; known once `check` was called."""

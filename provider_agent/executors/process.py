@@ -93,6 +93,10 @@ class ProcessExecutor:
         """A folder of links beside the work folder."""
         return str(spec_folder / SHARED_FOLDERS_NAME)
 
+    def seen_cache(self, cache: Path) -> str:
+        """The path as it is."""
+        return str(cache)
+
     def isolation(self, *, has_gpus: bool) -> Literal["none"]:
         """Nothing."""
         return "none"
@@ -317,7 +321,7 @@ def _launch_file(spec: LaunchSpec) -> dict[str, Any]:
         "log_cap_line": base.LOG_CAP_LINE,
         "grace_seconds": GRACE_SECONDS,
         "private": str(spec.private) if spec.private and landlock.is_available() else "",
-        "readable": [str(path) for path in (spec.folder, *spec.readable) if path.exists()],
+        "readable": [str(path) for path in (spec.folder, spec.cache, *spec.readable) if path and path.exists()],
     }
 
 

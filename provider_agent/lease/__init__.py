@@ -27,4 +27,5 @@
 
 runtimes/ has one module per runtime that a node can run. path_checkpoints/ copies and restores the path that a job file
 names for a program that knows nothing of checkpoints. dependencies/ does what a job file wants before its command.
+cache/ keeps what jobs of one customer leave for later ones.
 """

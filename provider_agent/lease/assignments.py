@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime
+from typing import Final
 
 from provider_agent.context import AgentContext
 from provider_agent.errors import AssignmentRefused, JournalFailed, StaleFence
 from provider_agent.journal import LeaseEntry, since_fact
+from provider_agent.lease.cache.owners import keep_owner
 from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.lease.workfolder import keep_secrets
 from provider_agent.protocol import PROTOCOL_VERSIONS_SPOKEN, Assignment, Desired, verify_assignment
+
+# They have files of their own in the lease's folder. A journal with the second could not be read by the release before.
+NOT_JOURNALED: Final[dict[str, object]] = {"secrets": {}, "cache_owner": ""}
 
 
 def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
@@ -26,10 +31,11 @@ def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
         newest = context.journal.newest_fence(uuid)
         if assignment.fence <= newest:
             raise StaleFence(f"The fence {assignment.fence} of the device {uuid} is not newer than {newest}.")
-    entry = LeaseEntry(assignment.model_copy(update={"secrets": {}}), lease_until=desired.lease_until)
+    entry = LeaseEntry(assignment.model_copy(update=NOT_JOURNALED), lease_until=desired.lease_until)
     folder = context.folder.lease(assignment.lease_id)
     try:
         keep_secrets(folder, assignment.secrets)
+        keep_owner(folder, assignment.cache_owner)
         with context.journal.transaction():
             context.journal.save_lease(entry)
             context.journal.save_fact(since_fact(assignment.lease_id), datetime.now(UTC).isoformat())
@@ -49,13 +55,13 @@ def accept_generation(context: AgentContext, entry: LeaseEntry, desired: Desired
     assignment, before = _verify(context, desired), entry.assignment
     if assignment.generation <= before.generation:
         return False
-    changing = {"generation", "gang", "resume_artifact_id", "secrets", "seconds_max", "checkpoint"}
+    changing = {"generation", "gang", "resume_artifact_id", "seconds_max", "checkpoint", *NOT_JOURNALED}
     if assignment.model_dump(exclude=changing) != before.model_dump(exclude=changing):
         raise AssignmentRefused("A later generation of the gang changes more than its members.")
     place, old = assignment.gang, before.gang
     if (place.nodes, place.node_rank, place.devices_per_node) != (old.nodes, old.node_rank, old.devices_per_node):
         raise AssignmentRefused("A later generation of the gang has other places than the one before.")
-    entry.assignment = assignment.model_copy(update={"secrets": {}})
+    entry.assignment = assignment.model_copy(update=NOT_JOURNALED)
     try:
         context.journal.save_lease(entry)
     except JournalFailed:

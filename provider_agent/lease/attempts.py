@@ -18,10 +18,12 @@ from datetime import datetime
 
 from provider_agent.context import AgentContext
 from provider_agent.errors import AgentError, AssignmentRefused
-from provider_agent.executors.base import LOG_BYTES_MAX, Exit, Handle, log_path, write_preamble
+from provider_agent.executors.base import LOG_BYTES_MAX, Exit, Handle, append_to_log, log_path, write_preamble
 from provider_agent.executors.scratch import is_full
 from provider_agent.journal import LeaseEntry
 from provider_agent.lease.artifact_shipper import ArtifactShipper
+from provider_agent.lease.cache.intake import take_entries
+from provider_agent.lease.cache.room import GIB
 from provider_agent.lease.deadline import LeaseDeadline
 from provider_agent.lease.dependencies.launcher import with_dependencies
 from provider_agent.lease.disk_use import has_filled
@@ -213,7 +215,11 @@ class Attempt:
         write_preamble(self._folder, [without_node_paths(fact, None, own=self._own_folders()) for fact in facts])
 
     async def _wrap_up(self, ended: Exit) -> Ending:
-        """Name the ending, then ship what must be there before it is reported: checkpoints, and the output."""
+        """Name the ending, then ship what must be there before it is reported: checkpoints, and the output.
+
+        Before that the cache takes what was left for it: a next attempt may begin here as soon as this one has ended.
+        """
+        await self._take_entries()
         ending = name_ending(
             ended,
             stop_reason=self.entry.stop_reason,
@@ -238,6 +244,18 @@ class Attempt:
         except (AgentError, OSError, ValueError, TimeoutError) as error:
             log.warning("The last checkpoint was not shipped: %s lease_id=%s", error, self.entry.lease_id)
         return ending
+
+    async def _take_entries(self) -> None:
+        """Into the node's cache, however the program ended; that it cannot be kept fails no attempt."""
+        bytes_max = self._context.config.cache_gib * GIB
+        try:
+            lines = await asyncio.to_thread(
+                take_entries, self._context.folder, self._folder, self._record.work.resolve(), bytes_max=bytes_max
+            )
+        except OSError as error:
+            log.warning("Nothing was kept in the cache: %s lease_id=%s", error, self.entry.lease_id)
+            return
+        append_to_log(self._folder, lines)
 
     async def _ship_output(self, ending: Ending) -> Ending:
         """Completed, once the output has arrived; who is asked to stop before has as long as for a checkpoint."""

@@ -35,6 +35,7 @@ from provider_agent.lease.workfolder import (
 from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, file_name_mistake
 from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
+from runtimes.contract import NEW_CACHE_NAME
 
 OUTPUT_BYTES_MAX = 2 * 1024**4  # what the server takes of one artifact
 COLLECTED_BYTES_MAX = 10 * 1024**3  # of what no pattern of the job file names; output/ itself has no such limit
@@ -44,7 +45,7 @@ NAME_CHARACTERS_SHOWN_MAX = 120
 GIVEN_NAME = "given.json"  # beside the work folder, where the program does not reach
 MOVED_TO = "work"  # for a file beside output/ whose name one in output/ has
 # Shipped by themselves, given, or installed.
-OWN_FOLDERS = frozenset({OUTPUT_NAME, CHECKPOINT_NAME, RESUME_NAME, ENVIRONMENT_NAME})
+OWN_FOLDERS = frozenset({OUTPUT_NAME, CHECKPOINT_NAME, RESUME_NAME, ENVIRONMENT_NAME, NEW_CACHE_NAME})
 OWN_FILES = frozenset({CONFIG_NAME, EVENTS_NAME})
 CACHES = frozenset({"__pycache__"})
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})

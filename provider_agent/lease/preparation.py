@@ -13,6 +13,8 @@ from provider_agent.devices.base import cores_of
 from provider_agent.devices.memory import memory_for_leases_mib
 from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
+from provider_agent.lease.cache.owners import load_owner, owner_folder, owners_in_use
+from provider_agent.lease.cache.room import GIB, keep_within
 from provider_agent.lease.collecting import record_given
 from provider_agent.lease.disk_use import record_share
 from provider_agent.lease.fetch import fetch_artifact
@@ -52,7 +54,8 @@ async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
     await asyncio.to_thread(record_given, work, folder)  # before the checkpoint: what it brings back is output too
     resume_path = await _fetch_checkpoint(context, assignment, work)
     await asyncio.to_thread(record_share, folder, share)
-    spec = _launch_spec(context, assignment, runtime, folder, resume_path, disk_mib=disk_mib, share=share)
+    cache = await asyncio.to_thread(_open_cache, context, folder)
+    spec = _launch_spec(context, assignment, runtime, folder, resume_path, cache=cache, disk_mib=disk_mib, share=share)
     return replace(
         spec, shared_folders=spec.shared_folders | fetched.shared_folders, env=spec.env | fetched.environment
     )
@@ -106,6 +109,7 @@ def _launch_spec(
     folder: Path,
     resume_path: str,
     *,
+    cache: Path | None,
     disk_mib: int,
     share: float,
 ) -> LaunchSpec:
@@ -121,6 +125,7 @@ def _launch_spec(
         devices,
         seen_work=seen_work,
         seen_shared_folders=executor.seen_shared_folders(folder),
+        seen_cache=executor.seen_cache(cache) if cache is not None else "",
         resume_path=resume_path,
         rendezvous=rendezvous,
     )
@@ -149,9 +154,19 @@ def _launch_spec(
         overlay=overlay,
         has_egress=assignment.network == "public" and executor.name == "docker",
         shared_folders=_shared_folders(context, assignment),
+        cache=cache,
         private=context.folder.root,
         readable=(context.folder.runtimes,),
     )
+
+
+def _open_cache(context: AgentContext, folder: Path) -> Path | None:
+    """The folder with the entries of the lease's customer; None where it has none, or the provider keeps none."""
+    owner, bytes_max = load_owner(folder), context.config.cache_gib * GIB
+    keep_within(context.folder, bytes_max=bytes_max, in_use=owners_in_use(context.folder, but=folder))
+    if not owner or bytes_max == 0:
+        return None
+    return owner_folder(context.folder, owner)
 
 
 def overlay_for(context: AgentContext, assignment: Assignment, devices: list[DeviceFacts]) -> Overlay | None:

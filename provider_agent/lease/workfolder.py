@@ -118,6 +118,7 @@ def contract_environment(
     *,
     seen_work: str,
     seen_shared_folders: str,
+    seen_cache: str,
     resume_path: str,
     rendezvous: Rendezvous,
 ) -> dict[str, str]:
@@ -135,6 +136,7 @@ def contract_environment(
         Env.OUTPUT_DIR: f"{seen_work}/{OUTPUT_NAME}",
         Env.CHECKPOINT_DIR: f"{seen_work}/{CHECKPOINT_NAME}",
         Env.LENT_DIR: seen_shared_folders,
+        Env.CACHE_DIR: seen_cache,
         Env.RESUME_FROM: f"{seen_work}/{resume_path}" if resume_path else "",
         Env.EVENTS: f"{seen_work}/{EVENTS_NAME}",
         Env.CONFIG: f"{seen_work}/{CONFIG_NAME}",

@@ -54,7 +54,14 @@ from provider_agent.protocol.artifacts import (
     RemoteFile,
     UploadPart,
 )
-from provider_agent.protocol.assignment import Assignment, CheckpointPolicy, Program, SignedAssignment
+from provider_agent.protocol.assignment import (
+    CACHE_FEATURE,
+    CACHE_OWNER_PATTERN,
+    Assignment,
+    CheckpointPolicy,
+    Program,
+    SignedAssignment,
+)
 from provider_agent.protocol.bounds import (
     COUNT_MAX,
     FIGURE_MAX,

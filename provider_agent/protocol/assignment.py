@@ -23,6 +23,8 @@ from provider_agent.protocol.serving import ServePlace
 from runtimes.contract import checkpoint_path_mistake, requirements_path_mistake
 
 RUNTIME_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
+CACHE_FEATURE = "cache"  # of nodes whose agent keeps one
+CACHE_OWNER_PATTERN = r"^([0-9a-f]{32})?$"
 
 
 def _plain_requirements(path: str) -> str:
@@ -115,6 +117,8 @@ class Assignment(Message):
         default=None, max_length=OUTPUT_PATTERNS_MAX
     )
     memory_mib_max: int = Field(default=0, ge=0)  # 0: the node's own limit
+    # Whose entries of the node's cache the program reads: a name of the customer's that this node alone is given.
+    cache_owner: str = Field(default="", pattern=CACHE_OWNER_PATTERN)  # empty: it has no cache
     shm_mib: int = Field(default=0, ge=0)  # the size of /dev/shm; 0: as the node has it
     seconds_max: int = Field(gt=0)
     stop_grace_seconds: int = Field(default=30, ge=1)
@@ -148,8 +152,9 @@ class Assignment(Message):
         for name in ("payment", "serve", "outputs"):
             if body.get(name) is None:
                 body.pop(name, None)
-        if not body.get("inputs"):
-            body.pop("inputs", None)
+        for name in ("inputs", "cache_owner"):
+            if not body.get(name):
+                body.pop(name, None)
         if body.get("generation") == 0:
             del body["generation"]
         if body.get("shm_mib") == 0:

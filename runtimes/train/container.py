@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtimes.contract import Env
+from runtimes.node_cache import NodeCache, open_cache
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Container:
     input_dir: Path
     output_dir: Path
     checkpoint_dir: Path
+    cache: NodeCache
     config_path: Path
     events_path: str  # empty: no events
     resume_from: Path | None
@@ -70,6 +72,7 @@ def read_container(env: Mapping[str, str], *, config: str | None, output: str | 
         input_dir=folder(Env.INPUT_DIR, Path.cwd() if bare else work_dir / "input"),
         output_dir=folder(Env.OUTPUT_DIR, work_dir if bare else work_dir / "output"),
         checkpoint_dir=folder(Env.CHECKPOINT_DIR, work_dir / "checkpoint"),
+        cache=open_cache(given, work_dir),
         config_path=Path(config) if config else folder(Env.CONFIG, work_dir / "config.json"),
         events_path=str(work_dir / "events.jsonl") if bare else env.get(Env.EVENTS, ""),
         resume_from=Path(resume).absolute() if resume else None,

@@ -22,6 +22,8 @@ from runtimes.train.config import TrainConfig
 from runtimes.train.container import Container
 from runtimes.train.data.conversations import text_of
 from runtimes.train.data.documents import find_runs, read_records
+from runtimes.train.data.kept import find_tokenizer, keep_tokenizer
+from runtimes.train.data.keys import tokenizer_key
 from runtimes.train.data.prepare import prepare_corpus
 from runtimes.train.data.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
 from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
@@ -112,12 +114,25 @@ def prepare_tokenizer(
             if known is not None and not is_trained(known, size):
                 raise BadCheckpoint(f"checkpoint {resume_from.name} has a tokenizer that no training makes")
         if known is None:
-            progress.text = "training a tokenizer"
-            runs = find_runs(config.data, container.input_dir, config.seed)
-            known = train_tokenizer((text_of(record) for record in read_records(runs)), size)
+            known = _find_or_train(config, container, size, progress)
         return str(known.to_str())
 
     return Tokenizer.from_str(wait_for_results(ranks, find_or_train, "tokenizer")[0])
+
+
+def _find_or_train(config: TrainConfig, container: Container, size: int, progress: Progress) -> Tokenizer:
+    """A tokenizer of at most `size` tokens for the data: the node's cache has it, or it is made and kept there."""
+    cache = container.cache
+    progress.text = "looking for it in the cache of this node"
+    key = tokenizer_key(config, container.input_dir, size) if cache.is_there else ""
+    if key and (found := find_tokenizer(cache, key, size)) is not None:
+        return found
+    progress.text = "training a tokenizer"
+    runs = find_runs(config.data, container.input_dir, config.seed)
+    tokenizer = train_tokenizer((text_of(record) for record in read_records(runs)), size)
+    if key:
+        keep_tokenizer(cache, key, tokenizer)
+    return tokenizer
 
 
 def _own_tokenizer(source: ModelSource) -> Tokenizer | None:

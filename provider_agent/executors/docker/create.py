@@ -26,6 +26,7 @@ ENGINE_LOG_BYTES_MIN = 64 * MIB
 NANO = 10**9
 SEEN_WORK = "/souk"
 SEEN_SHARED_FOLDERS = "/souk-lent"
+SEEN_CACHE = "/souk-cache"
 LABEL = "souk.lease"
 OWNER_LABEL = "souk.leases"  # the folder of the agent's leases: several agents may share an engine
 CDI_KIND = "nvidia.com/gpu"
@@ -153,6 +154,9 @@ def _mounts(spec: LaunchSpec, protections: Protections) -> list[Mount]:
         Mount(f"{SEEN_SHARED_FOLDERS}/{label}", path, type="bind", read_only=True, propagation="rprivate")
         for label, path in sorted(spec.shared_folders.items())
     ]
+    if spec.cache is not None:
+        source = str(spec.cache.resolve())
+        shared.append(Mount(SEEN_CACHE, source, type="bind", read_only=True, propagation="rprivate"))
     for mount in (work, *shared):  # a file system mounted deeper would come along, and writable
         mount["BindOptions"]["NonRecursive"] = True
     return [work, *shared, *(Mount(folder, folder, type="bind") for folder in protections.folders)]

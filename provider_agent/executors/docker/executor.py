@@ -22,6 +22,7 @@ from provider_agent.executors import scratch
 from provider_agent.executors.base import Exit, Handle, LaunchSpec, ReportEvent
 from provider_agent.executors.docker.containers import Containers
 from provider_agent.executors.docker.create import (
+    SEEN_CACHE,
     SEEN_SHARED_FOLDERS,
     SEEN_WORK,
     Protections,
@@ -116,6 +117,10 @@ class DockerExecutor:
     def seen_shared_folders(self, spec_folder: Path) -> str:
         """Every program sees shared host folders in the same place."""
         return SEEN_SHARED_FOLDERS
+
+    def seen_cache(self, cache: Path) -> str:
+        """Every program sees them in the same place."""
+        return SEEN_CACHE
 
     def isolation(self, *, has_gpus: bool) -> Literal["runc", "gvisor"]:
         """gVisor if the engine has it. It supports few GPUs, so with GPUs only if the provider chose it."""

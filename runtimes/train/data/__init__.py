@@ -6,6 +6,8 @@ chat.jinja        how a conversation is written where a model brings no template
 tokenizer.py      the tokenizer: trained on the data, or loaded
 pairs.py          pairs of answers to one prompt, one of them preferred
 encode.py         records as tokens on disk: a stream of texts, or rows of packed conversations
+keys.py           what tokens depend on, as one digest
+kept.py           tokens in the node's cache
 corpus.py         samples by number
 prepare.py        all of this, once a node
 order.py          which samples a step takes

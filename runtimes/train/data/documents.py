@@ -76,13 +76,18 @@ class Record:
 
 def find_runs(names: tuple[str, ...], input_dir: Path, seed: int) -> list[Run]:
     """The runs of the data in an order decided by `seed`; raises BadData that names the wrong file."""
-    paths = [path for name in names for path in _paths_of(name, input_dir)]
+    paths = find_paths(names, input_dir)
     total = sum(path.stat().st_size for path in paths if path is not None)
     if total > DATA_BYTES_MAX:
         raise BadData(f"the data has more than {DATA_BYTES_MAX >> 40} TiB")
     runs = [run for path in paths for run in _runs_in(path, max(1, total // RUNS))]
     random.Random(seed).shuffle(runs)
     return runs
+
+
+def find_paths(names: tuple[str, ...], input_dir: Path) -> list[Path | None]:
+    """The files of the data, None for the built-in ones; raises BadData that names what is not there."""
+    return [path for name in names for path in _paths_of(name, input_dir)]
 
 
 def read_records(runs: list[Run]) -> Iterator[Record]:

@@ -13,13 +13,14 @@ from runtimes.train.data.conversations import is_text, open_conversations, text_
 from runtimes.train.data.corpus import Corpus, open_corpus
 from runtimes.train.data.documents import Record, Run, find_runs, read_records
 from runtimes.train.data.encode import Encoded, EncodingProgress, encode_conversations, encode_texts
+from runtimes.train.data.kept import KIND, MARKS_NAME, TOKENS_NAME, Kept, find_kept, keep
+from runtimes.train.data.keys import tokens_key
 from runtimes.train.data.pairs import encode_pairs
 from runtimes.train.errors import BadConfig, BadData
 from runtimes.train.model import ModelSource, can_pack
 from runtimes.train.parallel import Progress, Ranks, print_line, wait_for_results
 
-TOKENS_FILE = "cache/tokens.int32"  # below the working directory
-MARKS_FILE = "cache/marks.uint8"
+TOKENS_FOLDER = "cache"  # below the working directory, where nothing is kept for later trainings
 
 
 def prepare_corpus(
@@ -27,16 +28,39 @@ def prepare_corpus(
 ) -> tuple[Corpus, str | None]:
     """The data as tokens: encoded by each node's leader, mapped by all, and checked to be the same on every node.
 
-    With it the chat template by which conversations were written, where it did not come with the model.
+    What an earlier training of the customer's made of the same data is found in the node's cache instead. With it the
+    chat template by which conversations were written, where it did not come with the model.
     """
-    path, marks_path = container.work_dir / TOKENS_FILE, container.work_dir / MARKS_FILE
     packs = config.packing and config.dpo is None and can_pack(source)
+    cache = container.cache
 
-    def encode(progress: Progress) -> tuple[Encoded, str | None] | None:
+    def find_or_encode(progress: Progress) -> Kept | None:
         if not ranks.is_node_leader:
             return None
+        if not cache.is_there:
+            folder = container.work_dir / TOKENS_FOLDER
+            folder.mkdir(parents=True, exist_ok=True)
+            return Kept(*encode(progress, folder), folder)
+        progress.text = "looking for them in the cache of this node"
+        key = tokens_key(
+            config,
+            container.input_dir,
+            source,
+            tokenizer=tokenizer,
+            end_id=end_id,
+            template_path=_template_path(config, container),
+            packs=packs,
+        )
+        if (kept := find_kept(cache, key)) is not None:
+            return kept
+        folder = cache.begin(KIND, key)
+        encoded, template = encode(progress, folder)
+        keep(cache, folder, encoded, template)
+        return Kept(encoded, template, folder)
+
+    def encode(progress: Progress, folder: Path) -> tuple[Encoded, str | None]:
+        path, marks_path = folder / TOKENS_NAME, folder / MARKS_NAME
         progress.text = "looking through the files"
-        path.parent.mkdir(parents=True, exist_ok=True)
         runs = find_runs(config.data, container.input_dir, config.seed)
 
         def tell(done: int, total: int, tokens: int) -> None:
@@ -61,10 +85,14 @@ def prepare_corpus(
             encoded = encode_conversations(records, tokenizer, conversations, **where, packs=packs, progress=encoding)
         return encoded, conversations.kept_template
 
-    found = [each for each in wait_for_results(ranks, encode, "data") if each is not None]
-    if len(set(found)) != 1:
+    results = wait_for_results(ranks, find_or_encode, "data")
+    if len({(each.encoded, each.template) for each in results if each is not None}) != 1:
         raise BadData("the nodes were given different data")
-    encoded, template = found[0]
+    kept = results[container.rank - container.local_rank]
+    assert kept is not None  # noqa: S101 - each node's leader has one
+    encoded, template = kept.encoded, kept.template
+    if kept.found:
+        print_line(ranks, f"data: found in the cache of this node (made {kept.found})")
     if encoded.rows_per_sample > 1:
         print_line(
             ranks,
@@ -79,7 +107,12 @@ def prepare_corpus(
             f"were cut, {encoded.left_out:,} had no answer to learn, {encoded.passed_over:,} answers were passed over",
         )
     corpus = open_corpus(
-        path, marks_path, encoded, sequence_length=config.length, eval_fraction=config.eval_fraction, packs=packs
+        kept.folder / TOKENS_NAME,
+        kept.folder / MARKS_NAME,
+        encoded,
+        sequence_length=config.length,
+        eval_fraction=config.eval_fraction,
+        packs=packs,
     )
     return corpus, template
 

@@ -13,15 +13,35 @@ from pathlib import Path
 import docker
 import pytest
 
+from provider_agent.config import DataFolder
 from provider_agent.executors.docker.create import Protections
 from provider_agent.journal import Journal
 from provider_agent.keys import make_keys
+from provider_agent.lease.cache.intake import take_entries
+from provider_agent.lease.cache.owners import keep_owner, owner_folder
 from tests.contracts.executors.engine import IMAGE
 from tests.contracts.executors.hostile.conftest import Node
 from tests.integration.provider_agent.conftest import eventually
 
 pytestmark = pytest.mark.docker
 
+ENTRY = "own/" + "1" * 64
+MAKE_ENTRY = (
+    "import os\n"
+    "for path in ('/souk-cache/mine', '/souk-cache/own'):\n"
+    "    try: os.mkdir(path); print('WRITTEN')\n"
+    "    except OSError as error: print('refused', error.errno)\n"
+    f"os.umask(0o077); os.makedirs('.souk-cache/{ENTRY}')\n"
+    f"open('.souk-cache/{ENTRY}/text', 'w').write('made')\n"
+    f"os.symlink('/souk-cache', '.souk-cache/{ENTRY}/link')\n"
+    f"open('.souk-cache/{ENTRY}/MANIFEST.json', 'w').write('{{}}')\n"
+)
+READ_ENTRY = (
+    f"try: print(open('/souk-cache/{ENTRY}/text').read())\n"
+    "except OSError as error: print('refused', error.errno)\n"
+    f"try: open('/souk-cache/more', 'w'); print('WRITTEN')\n"
+    "except OSError as error: print('refused', error.errno)\n"
+)
 DAEMONIZE = (
     "import os, time\n"
     "if os.fork() == 0:\n"
@@ -215,6 +235,24 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def test_no_program_writes_to_the_nodes_cache(node: Node, tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data")
+    data.prepare()
+    alice, carol = owner_folder(data, "a" * 32), owner_folder(data, "c" * 32)
+    maker = node.start(MAKE_ENTRY, cache=alice)
+    assert maker.wait().code == 0, maker.log()
+    assert maker.log().splitlines() == ["refused 30", "refused 30"]
+    keep_owner(maker.spec.folder, alice.name)
+    assert "kept" in take_entries(data, maker.spec.folder, maker.work.resolve(), bytes_max=1 << 20)[0]
+    reader, stranger = node.start(READ_ENTRY, cache=alice), node.start(READ_ENTRY, cache=carol)
+    for each in (reader, stranger):
+        each.wait()
+    assert reader.log().splitlines() == ["made", "refused 30"]
+    assert stranger.log().splitlines() == ["refused 2", "refused 30"]
+    assert [path.name for path in alice.iterdir()] == ["own"]
+    assert list(carol.iterdir()) == []
 
 
 def _end_bare_daemon(folder: Path) -> None:

@@ -1,0 +1,173 @@
+"""Copies what a program left for later ones of its customer into the cache, once its manifest is written.
+
+    1. look through .souk-cache/KIND/KEY in the work folder: plain names, regular files, nothing through a link
+    2. make room; what does not fit is left out, and the log says so
+    3. copy each file, as many bytes as it had, into a folder of the lease's; then rename that
+
+The program may have written anything there, and may still run where it detached something. So bytes are copied and
+never linked, and what comes of a torn copy is found by its digests when it is to be used.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePath
+
+from provider_agent.config import DataFolder
+from provider_agent.lease.cache.owners import load_owner, owner_folder, owners_in_use
+from provider_agent.lease.cache.room import ARRIVING_NAME, NoRoomError, make_room, remove_entry
+from provider_agent.lease.snapshot import OPEN_FILE, read_bytes
+from provider_agent.lease.walking import open_below
+from provider_agent.protocol import file_name_mistake
+from provider_agent.system.removal import remove_tree
+from runtimes.contract import (
+    CACHE_KEY,
+    CACHE_KIND,
+    CACHE_USED_BYTES_MAX,
+    CACHE_USED_NAME,
+    MANIFEST_NAME,
+    NEW_CACHE_NAME,
+)
+
+ENTRIES_TAKEN_MAX = 16  # of one program
+NAMES_SEEN_MAX = 1000  # in one folder
+FILES_MAX = 16  # of one entry
+COPY_SECONDS_MAX = 120.0  # for everything that one program left: nobody pays for that time
+COPY_BYTES = 1 << 20
+MIB = 1024**2
+PLACING = threading.Lock()
+
+
+class TornError(Exception):
+    """A file became another one while it was copied, or there was no time; the message says which."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A complete entry in a work folder, by the sizes that its files had."""
+
+    kind: str
+    key: str
+    sizes: dict[str, int]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(self.sizes.values())
+
+
+def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_max: int) -> list[str]:
+    """Take what a program left, and note what it used; lines for its log. Blocks.
+
+    Nothing where the lease has no owner, or the cache no room. Raises OSError where the disk takes no more.
+    """
+    owner = load_owner(lease_folder)
+    if not owner or bytes_max == 0:
+        return []
+    root, lines, until = folder.cache, [], time.monotonic() + COPY_SECONDS_MAX
+    own, arriving = owner_folder(folder, owner), root / ARRIVING_NAME / lease_folder.name
+    _note_used(own, work)
+    in_use = owners_in_use(folder, but=lease_folder)
+    for left in islice(find_left(work), ENTRIES_TAKEN_MAX):
+        target = own / left.kind / left.key
+        if target.exists() and owner in in_use:  # another program may be reading what is there
+            continue
+        try:
+            make_room(root, owner, left.size, bytes_max=bytes_max, in_use=in_use)
+            _copy(work, left, arriving, until=until)
+            with PLACING:  # of two that fitted each, one may fit no more
+                make_room(root, owner, left.size, bytes_max=bytes_max, in_use=in_use)
+                _place(arriving, target)
+        except (NoRoomError, TornError) as error:
+            lines.append(f"not kept in this node's cache: {left.kind} of {left.size // MIB} MiB, because {error}")
+            continue
+        finally:
+            remove_tree(arriving)
+        lines.append(f"kept in this node's cache for later jobs of yours: {left.kind}, {left.size // MIB} MiB")
+    return lines
+
+
+def find_left(work: Path) -> Iterator[Left]:
+    """Every complete entry below a work folder, as far as its folders and files have plain names."""
+    for kind in _names(work, PurePath(NEW_CACHE_NAME), folders=True):
+        if not CACHE_KIND.fullmatch(kind):
+            continue
+        for key in _names(work, PurePath(NEW_CACHE_NAME, kind), folders=True):
+            sizes = _names(work, PurePath(NEW_CACHE_NAME, kind, key), folders=False) if CACHE_KEY.fullmatch(key) else {}
+            if MANIFEST_NAME in sizes and len(sizes) <= FILES_MAX and not any(map(file_name_mistake, sizes)):
+                yield Left(kind, key, sizes)
+
+
+def _names(work: Path, relative: PurePath, *, folders: bool) -> dict[str, int]:
+    """Names of the folders in one folder, or of its regular files, with their sizes; none behind a link."""
+    wanted = stat.S_ISDIR if folders else stat.S_ISREG
+    try:
+        descriptor = open_below(work, relative)
+    except OSError:
+        return {}
+    try:
+        with os.scandir(descriptor) as entries:
+            found = {each.name: each.stat(follow_symlinks=False) for each in islice(entries, NAMES_SEEN_MAX)}
+    except OSError:
+        return {}
+    finally:
+        os.close(descriptor)
+    return {name: status.st_size for name, status in sorted(found.items()) if wanted(status.st_mode)}
+
+
+def _copy(work: Path, left: Left, arriving: Path, *, until: float) -> None:
+    """Every file of the entry."""
+    remove_tree(arriving)
+    arriving.mkdir(parents=True)
+    for name, size in left.sizes.items():
+        _copy_file(work, PurePath(NEW_CACHE_NAME, left.kind, left.key), name, size, arriving / name, until=until)
+
+
+def _place(arriving: Path, target: Path) -> None:
+    """What was there before goes."""
+    target.parent.mkdir(exist_ok=True)
+    for folder in (target.parent, arriving):
+        folder.chmod(0o755)  # a container's user reads it; above them is the agent's own folder
+    remove_entry(target)
+    arriving.rename(target)
+
+
+def _copy_file(work: Path, below: PurePath, name: str, size: int, target: Path, *, until: float) -> None:
+    try:
+        folder = open_below(work, below)
+        try:
+            descriptor = os.open(name, OPEN_FILE, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise TornError(f"{name} cannot be read") from error
+    with os.fdopen(descriptor, "rb", buffering=0) as source, target.open("xb") as out:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise TornError(f"{name} is no regular file")
+        missing = size
+        while missing > 0 and (chunk := source.read(min(COPY_BYTES, missing))):
+            if time.monotonic() > until:
+                raise TornError(f"copying takes more than {COPY_SECONDS_MAX:.0f} s")
+            out.write(chunk)
+            missing -= len(chunk)
+        if missing:
+            raise TornError(f"{name} became shorter")
+        os.fchmod(out.fileno(), 0o444)
+
+
+def _note_used(own: Path, work: Path) -> None:
+    """What the program used goes later than what it did not."""
+    if CACHE_USED_NAME not in _names(work, PurePath(NEW_CACHE_NAME), folders=False):
+        return
+    noted = read_bytes(work / NEW_CACHE_NAME / CACHE_USED_NAME, 0, CACHE_USED_BYTES_MAX)
+    for line in noted.decode(errors="replace").splitlines():
+        kind, _, key = line.partition("/")
+        folder = own / kind / key
+        if CACHE_KIND.fullmatch(kind) and CACHE_KEY.fullmatch(key) and folder.is_dir():
+            os.utime(folder, follow_symlinks=False)
