@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from jobs import sweeps
-from jobs.artifacts import charges, prune, retention
+from jobs.artifacts import charges, copies, prune, retention
 from jobs.endpoints import keys, minutes, token_payments, usage_statements
 from jobs.placing import placement, replacing
 from jobs.running import lost_nodes
@@ -106,3 +106,10 @@ def charge_storage() -> int:
     """Charge what organisations keep beyond their allowance, once a day."""
     with only_one("charge_storage") as is_mine:
         return charges.charge_due() if is_mine else 0
+
+
+@shared_task
+def copy_artifacts() -> int:
+    """Copy what is kept into the second store, and repair what one of the two has lost."""
+    with only_one("copy_artifacts") as is_mine:
+        return copies.copy_due() if is_mine else 0
