@@ -62,7 +62,7 @@ class Line(Client):
         self.names: dict[str, str] = {}  # path in the artifact -> path at the store
         self.lies: dict[str, str] = {}  # path -> the digest that is reported instead
 
-    async def get_artifact(self, lease_id: UUID, artifact_id: UUID) -> ArtifactDownloads:
+    async def get_artifact(self, lease_id: UUID, artifact_id: UUID, *, is_damaged: bool = False) -> ArtifactDownloads:
         files = [
             RemoteFile(
                 path=path,
