@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from jobs import evaluations, sweeps
-from jobs.artifacts import charges, prune, retention
+from jobs.artifacts import charges, copies, prune, retention
 from jobs.endpoints import keys, minutes, token_payments, usage_statements
 from jobs.placing import placement, replacing
 from jobs.plan_checks import keeping
@@ -121,3 +121,10 @@ def check_plans() -> int:
     """Hold what the planner says of completed trainings against what was measured."""
     with only_one("check_plans") as is_mine:
         return keeping.sweep() if is_mine else 0
+
+
+@shared_task
+def copy_artifacts() -> int:
+    """Copy what is kept into the second store, and repair what one of the two has lost."""
+    with only_one("copy_artifacts") as is_mine:
+        return copies.copy_due() if is_mine else 0

@@ -129,9 +129,15 @@ class Client:
         url = f"{self._lease(lease_id)}/artifacts/{artifact_id}/complete?fence={fence}"
         await self._send("POST", url, _json(complete))
 
-    async def get_artifact(self, lease_id: UUID, artifact_id: UUID) -> protocol.ArtifactDownloads:
-        """Where the files of an input or resume artifact can be fetched."""
-        response = await self._send("GET", f"{self._lease(lease_id)}/artifacts/{artifact_id}", b"")
+    async def get_artifact(
+        self, lease_id: UUID, artifact_id: UUID, *, is_damaged: bool = False
+    ) -> protocol.ArtifactDownloads:
+        """Where the files of an input or resume artifact can be fetched.
+
+        `is_damaged`: the addresses of before gave other bytes than announced; the server may know a second copy.
+        """
+        query = "?damaged=1" if is_damaged else ""
+        response = await self._send("GET", f"{self._lease(lease_id)}/artifacts/{artifact_id}{query}", b"")
         return _read(protocol.ArtifactDownloads, response)
 
     async def send_measurements(self, request: protocol.MeasurementRequest) -> None:

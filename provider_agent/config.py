@@ -113,6 +113,10 @@ class DataFolder:
         return self.root / "examination.json"  # named so since before it was called a self-test
 
     @property
+    def leaving(self) -> Path:
+        return self.root / "leaving"
+
+    @property
     def update_request(self) -> Path:
         return self.root / "update-wanted.json"
 

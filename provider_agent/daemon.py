@@ -127,7 +127,7 @@ def _build_sync(context: AgentContext, engine_version: str) -> Sync:
 def _start_loops(context: AgentContext, sync: Sync, health: Health, supervisor: LoopSupervisor) -> None:
     attempts = sync.attempts
     supervisor.start("sync", sync.loop, leaves_on=(Refused,))  # the marketplace has removed this node
-    supervisor.start("watchdog", lambda: watch_leases(attempts))
+    supervisor.start("watchdog", lambda: watch_leases(attempts, leaving=context.folder.leaving))
     supervisor.start("orphan containers", lambda: sweep_orphans(context, attempts))
     supervisor.start("health", health.loop)
     supervisor.start("ability to serve", lambda: keep_looking(context))

@@ -1,10 +1,10 @@
-"""What organisations may keep, where it is not the default, and what they paid for it."""
+"""What organisations may keep, where it is not the default, what they paid for it, and where the second copies are."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
-from jobs.models import StorageCharge, StorageQuota
+from jobs.models import ArtifactCopy, StorageCharge, StorageQuota
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
 
 
@@ -21,3 +21,11 @@ class StorageChargeAdmin(ReadOnlyAdmin):
     list_filter = ("is_paid",)
     search_fields = ("id", "organisation__name")
     date_hierarchy = "day"
+
+
+@admin.register(ArtifactCopy)
+class ArtifactCopyAdmin(ReadOnlyAdmin):
+    list_display = ("artifact_id", "store", "copied_at", "tries", "next_try_at", "is_damaged", "repaired_files")
+    list_filter = ("store", "is_damaged", ("copied_at", admin.EmptyFieldListFilter))
+    search_fields = ("artifact__id", "artifact__job__id", "artifact__organisation__name")
+    date_hierarchy = "copied_at"

@@ -121,13 +121,17 @@ def complete_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_
 @require_GET
 @for_lease(0)
 def get_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_id: UUID) -> HttpResponse:
-    """GET leases/{lease_id}/artifacts/{artifact_id}: the job's inputs, or the checkpoint to resume; nothing else."""
+    """GET leases/{lease_id}/artifacts/{artifact_id}: the job's inputs, or the checkpoint to resume; nothing else.
+
+    With `?damaged=1` where the bytes of before were not the announced ones: from the second copy, if there is one.
+    """
     attempt = lease.attempt
     input_id = kind_of(attempt.job).execution(attempt).input_artifact_id
     given = {input_id, attempt.resume_artifact_id, *results_of(attempt.job).values()}
     if lease.state not in LEASE_LIVE or artifact_id not in given:
         raise ArtifactNotFound()
-    return _answer(downloads.describe(Artifact.objects.get(pk=artifact_id)))
+    is_damaged = request.GET.get("damaged") == "1"
+    return _answer(downloads.describe(Artifact.objects.get(pk=artifact_id), is_damaged=is_damaged))
 
 
 @require_GET

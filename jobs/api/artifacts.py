@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -22,6 +22,12 @@ from marketplace.accounts.permissions import HasScope
 from marketplace.accounts.requester import organisation_of
 from marketplace.foundation.actors import actor_of
 from marketplace.foundation.idempotency import idempotent
+
+DAMAGED = OpenApiParameter(
+    "damaged",
+    bool,
+    description="true where the addresses of before gave other bytes than announced: from the second copy, if any.",
+)
 
 
 class UploadsView(APIView):
@@ -84,13 +90,13 @@ class ArtifactDetailView(APIView):
 
     permission_classes = [HasScope("jobs:read", write="jobs:write")]
 
-    @extend_schema(operation_id="artifact_show", responses={200: ArtifactView, **errors(404)})
+    @extend_schema(operation_id="artifact_show", parameters=[DAMAGED], responses={200: ArtifactView, **errors(404)})
     def get(self, request: Request, artifact_id: UUID) -> Response:
         """With an address for each file, which expires, once the artifact is complete."""
         artifact = _with_parts().filter(organisation=organisation_of(request), pk=artifact_id).first()
         if artifact is None:
             raise ArtifactNotFound()
-        return answer(show_artifact(artifact))
+        return answer(show_artifact(artifact, is_damaged=request.query_params.get("damaged") == "true"))
 
     @extend_schema(operation_id="artifact_delete", responses={200: ArtifactView, **errors(404, 409)})
     def delete(self, request: Request, artifact_id: UUID) -> Response:

@@ -57,12 +57,15 @@ def list_artifacts(artifacts: Iterable[Artifact]) -> list[ArtifactView]:
     return [_show_artifact(artifact) for artifact in artifacts]
 
 
-def show_artifact(artifact: Artifact) -> ArtifactView:
-    """One artifact; when it is complete, with an address for each file, which expires."""
+def show_artifact(artifact: Artifact, *, is_damaged: bool = False) -> ArtifactView:
+    """One artifact; when it is complete, with an address for each file, which expires.
+
+    `is_damaged`: the reader got other bytes than announced from the addresses before.
+    """
     view = _show_artifact(artifact)
     if artifact.state != ArtifactState.COMPLETE:
         return view
-    return view.model_copy(update={"files": remote_files(artifact)})
+    return view.model_copy(update={"files": remote_files(artifact, is_damaged=is_damaged)})
 
 
 def show_storage(organisation_id: UUID) -> StorageView:

@@ -17,5 +17,7 @@ downloads.py    what a node or a customer downloads
 charges.py      what is kept beyond the free allowance is paid for by the day
 quotas.py       how much an organisation may keep
 prune.py        deletes what nobody keeps any more
+copies.py       a second copy in another store
+fallback.py     which of the two stores a file is read from
 retention.py    until when outputs and checkpoints of ended jobs are kept
 """

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
+from django.conf import settings
+
 from jobs.artifacts.store import is_key
 from jobs.errors import LinkRefused
 from marketplace.foundation import clock
@@ -24,6 +26,11 @@ class Link:
     number: int = 0
     count: int = 0
     size: int = 0
+
+
+def link_secret() -> bytes:
+    """What addresses are signed with; it derives from the server's secret."""
+    return hashlib.sha256(b"souk-artifact-links-v1" + settings.SOUK_SECRET_KEY.encode()).digest()
 
 
 def url_for_link(base_url: str, link: Link, secret: bytes) -> str:

@@ -22,12 +22,20 @@ from typing import BinaryIO
 
 from django.conf import settings
 
-from jobs.artifacts.links import Link, url_for_link
-from jobs.artifacts.store import PART_BYTES, UPLOAD_URL_SECONDS, Part, Store, Stored, Upload, checked_key, is_key
+from jobs.artifacts.links import Link, link_secret, url_for_link
+from jobs.artifacts.store import (
+    CHUNK_BYTES,
+    PART_BYTES,
+    UPLOAD_URL_SECONDS,
+    Part,
+    Store,
+    Stored,
+    Upload,
+    checked_key,
+    is_key,
+)
 from jobs.errors import AlreadyStored, UploadIncomplete, UploadRefused
 from marketplace.foundation import clock
-
-CHUNK_BYTES = 1024 * 1024
 
 
 class LocalStore(Store):
@@ -42,9 +50,14 @@ class LocalStore(Store):
 
     @classmethod
     def from_settings(cls) -> LocalStore:
-        """Below SOUK_DATA; the secret of addresses derives from the server's."""
-        secret = hashlib.sha256(b"souk-artifact-links-v1" + settings.SOUK_SECRET_KEY.encode()).digest()
-        return cls(Path(settings.SOUK_DATA) / "artifacts", base_url=settings.SOUK_API_URL, secret=secret)
+        """Below SOUK_DATA."""
+        return cls(Path(settings.SOUK_DATA) / "artifacts", base_url=settings.SOUK_API_URL, secret=link_secret())
+
+    @classmethod
+    def second_from_settings(cls) -> LocalStore:
+        """Below SOUK_ARTIFACT_SECOND_FOLDER; the same addresses lead to both."""
+        folder = Path(settings.SOUK_ARTIFACT_SECOND_FOLDER)
+        return cls(folder, base_url=settings.SOUK_API_URL, secret=link_secret())
 
     # --- the interface
 
@@ -80,6 +93,21 @@ class LocalStore(Store):
             raise UploadIncomplete(key=key)
         with file:
             return file.read(bytes_max)
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        path = self._find(key)
+        if path is None:
+            raise UploadIncomplete(key=key)
+        yield from _chunks_of(path)
+
+    def write(self, key: str, chunks: Iterable[bytes]) -> None:
+        with self._arriving() as arriving:
+            arriving.take(chunks)
+            place = self._objects / checked_key(key)
+            with tempfile.TemporaryDirectory(prefix="tmp-", dir=self._uploading) as old:
+                if place.is_dir():  # a finished file never changes by an upload; this call replaces it on purpose
+                    place.rename(Path(old) / "replaced")
+                self._publish(key, arriving)
 
     def sizes(self, prefix: str) -> dict[str, int]:
         folder = self._below(self._objects, prefix)

@@ -1,7 +1,8 @@
 """What may go: checkpoints that newer ones replace, uploads that nobody will finish, and inputs that no job needs.
 
 A row's state changes first, its bytes go after the commit. The part keeps its list of files until they have gone, so
-that the sweep finds what a crash in between left behind. Once more they go when nobody can have an address to PUT to
+that the sweep finds what a crash in between left behind; what the second store has goes with them, and is found by its
+row (`copies.py`) until it has. Once more they go when nobody can have an address to PUT to
 any more: a bucket takes bytes for whoever has one, and nobody would ever count or delete them.
 """
 
@@ -11,14 +12,13 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from functools import partial
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from jobs.artifacts import resumes
+from jobs.artifacts import copies, resumes
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import prefix_for
 from jobs.errors import ArtifactClosed, ArtifactInUse, ArtifactNotFound
@@ -97,10 +97,12 @@ def prune_all() -> int:
     changed += _prune_inputs()
     gone = ArtifactPart.objects.filter(artifact__state__in=[ArtifactState.ABANDONED, ArtifactState.DELETED])
     left = gone.filter(~Q(files=[]) | Q(urls_until__lte=clock.now() - PUT_MAX))
-    ids = left.values_list("artifact_id", flat=True).distinct()
-    for artifact_id in ids[:ARTIFACTS_PER_SWEEP_MAX]:
-        _delete_bytes(artifact_id)
-        changed += 1
+    ids = left.values_list("artifact_id", flat=True).distinct()[:ARTIFACTS_PER_SWEEP_MAX]
+    copied = copies.left_over().values_list("pk", flat=True)[:ARTIFACTS_PER_SWEEP_MAX]
+    for artifact_id in dict.fromkeys([*ids, *copied]):
+        with log_failures("Bytes could not be deleted.", artifact_id=str(artifact_id)):
+            _delete_bytes(artifact_id)
+            changed += 1
     return changed
 
 
@@ -157,11 +159,16 @@ def _prune_inputs() -> int:
 
 def _delete_bytes_on_commit(artifact_ids: Iterable[UUID]) -> None:
     for artifact_id in artifact_ids:
-        transaction.on_commit(partial(_delete_bytes, artifact_id), robust=True)
+
+        def delete_bytes(artifact_id: UUID = artifact_id) -> None:  # Django cannot name a partial that fails
+            _delete_bytes(artifact_id)
+
+        transaction.on_commit(delete_bytes, robust=True)
 
 
 def _delete_bytes(artifact_id: UUID) -> None:
     now = clock.now()
+    copies.delete_copy(artifact_id)  # of its own: neither store's failure keeps the other's bytes
     get_store().delete_prefix(prefix_for(artifact_id))
     parts = ArtifactPart.objects.filter(artifact_id=artifact_id)
     parts.update(files=[])

@@ -6,7 +6,8 @@ downloads checks the hash, and an address to PUT to stays good until it expires.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,17 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from django.conf import settings
 
-from jobs.artifacts.store import PART_BYTES, UPLOAD_URL_SECONDS, Part, Store, Stored, Upload, checked_key, is_key
+from jobs.artifacts.store import (
+    CHUNK_BYTES,
+    PART_BYTES,
+    UPLOAD_URL_SECONDS,
+    Part,
+    Store,
+    Stored,
+    Upload,
+    checked_key,
+    is_key,
+)
 from jobs.errors import UploadIncomplete
 from marketplace.foundation import clock
 
@@ -45,6 +56,17 @@ class S3Store(Store):
             secret_key=settings.SOUK_S3_SECRET_KEY,
         )
         return cls(client, settings.SOUK_S3_BUCKET)
+
+    @classmethod
+    def second_from_settings(cls) -> S3Store:
+        """The bucket of SOUK_ARTIFACT_SECOND_S3_*."""
+        client = make_client(
+            endpoint=settings.SOUK_ARTIFACT_SECOND_S3_ENDPOINT,
+            region=settings.SOUK_ARTIFACT_SECOND_S3_REGION,
+            access_key=settings.SOUK_ARTIFACT_SECOND_S3_ACCESS_KEY,
+            secret_key=settings.SOUK_ARTIFACT_SECOND_S3_SECRET_KEY,
+        )
+        return cls(client, settings.SOUK_ARTIFACT_SECOND_S3_BUCKET)
 
     def begin_upload(self, key: str, size: int, *, upload_id: str = "") -> Upload:
         planned = self.plan_parts(size)
@@ -83,14 +105,35 @@ class S3Store(Store):
         return self._presign("get_object", key, seconds=seconds)
 
     def read(self, key: str, bytes_max: int) -> bytes:
-        try:
-            found = self._s3.get_object(Bucket=self._bucket, Key=checked_key(key))
-        except ClientError as error:
-            if error.response["Error"]["Code"] in MISSING:
-                raise UploadIncomplete(key=key) from error
-            raise
-        with found["Body"] as body:  # no range: an empty file has none
+        with self._open(key) as body:  # no range: an empty file has none
             return bytes(body.read(bytes_max))
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        body = self._open(key)  # as a context it would be the bare response, which does not see a body cut short
+        try:
+            yield from body.iter_chunks(CHUNK_BYTES)
+        finally:
+            body.close()
+
+    def write(self, key: str, chunks: Iterable[bytes]) -> None:
+        blocks = _blocks_of(chunks, self.part_bytes)
+        first, second = next(blocks, b""), next(blocks, None)
+        if second is None:  # all bytes are here, and `chunks` has raised nothing
+            self._s3.put_object(Bucket=self._bucket, Key=checked_key(key), Body=first)
+            return
+        begun = self._s3.create_multipart_upload(Bucket=self._bucket, Key=checked_key(key))
+        upload_id, etags = begun["UploadId"], []
+        try:
+            for number, block in enumerate(itertools.chain((first, second), blocks), start=1):
+                answer = self._s3.upload_part(
+                    Bucket=self._bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=block
+                )
+                etags.append(answer["ETag"])
+                first = second = b""  # they went
+            self._complete(key, etags, upload_id)
+        except BaseException:
+            self._s3.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id)
+            raise
 
     def sizes(self, prefix: str) -> dict[str, int]:
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
@@ -114,6 +157,14 @@ class S3Store(Store):
     def _presign(self, operation: str, key: str, *, seconds: int = UPLOAD_URL_SECONDS, **extra: Any) -> str:
         params = {"Bucket": self._bucket, "Key": checked_key(key), **extra}
         return str(self._s3.generate_presigned_url(operation, Params=params, ExpiresIn=seconds))
+
+    def _open(self, key: str) -> Any:
+        try:
+            return self._s3.get_object(Bucket=self._bucket, Key=checked_key(key))["Body"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] in MISSING:
+                raise UploadIncomplete(key=key) from error
+            raise
 
     def _head(self, key: str) -> dict[str, Any] | None:
         try:
@@ -149,6 +200,17 @@ class S3Store(Store):
         for page in pages:
             for entry in page.get("Uploads", []):
                 yield entry["Key"], entry["UploadId"]
+
+
+def _blocks_of(chunks: Iterable[bytes], block_bytes: int) -> Iterator[bytes]:
+    """The same bytes in blocks of just so many, the last one of less: a bucket takes no smaller part before the end."""
+    waiting = bytearray()
+    for chunk in chunks:
+        waiting += chunk
+        while len(waiting) > block_bytes:
+            yield bytes(waiting[:block_bytes])
+            del waiting[:block_bytes]
+    yield bytes(waiting)
 
 
 def make_client(*, endpoint: str, region: str, access_key: str, secret_key: str) -> Any:

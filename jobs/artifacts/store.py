@@ -4,6 +4,8 @@
     finish_upload     the file is there in full, or UploadIncomplete
     url_for_download  an address to GET it from
     read              its first bytes, where the server looks into it
+    chunks            all its bytes, a piece at a time, as the second store is filled from them
+    write             the file is there, in place of whatever was: from this server, without an address
     sizes             what is there
     delete_prefix     gone, also what was half uploaded
 
@@ -14,12 +16,13 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 PART_BYTES = 32 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 FILE_BYTES_MAX = 256 * 1024**3
 UPLOAD_URL_SECONDS = 6 * 3600
 DOWNLOAD_URL_SECONDS = 6 * 3600
@@ -76,6 +79,17 @@ class Store(ABC):
     @abstractmethod
     def read(self, key: str, bytes_max: int) -> bytes:
         """The first `bytes_max` bytes of a finished file; raises UploadIncomplete where there is none."""
+
+    @abstractmethod
+    def chunks(self, key: str) -> Iterator[bytes]:
+        """A finished file in pieces of CHUNK_BYTES at most; raises UploadIncomplete where there is none."""
+
+    @abstractmethod
+    def write(self, key: str, chunks: Iterable[bytes]) -> None:
+        """The file is what `chunks` gives, or, where that raises, what it was before: never a half of it.
+
+        Holds a few times `part_bytes` in memory at most, however large the file is.
+        """
 
     @abstractmethod
     def sizes(self, prefix: str) -> dict[str, int]:

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from django.conf import settings
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from jobs.artifacts import parts
+from jobs.artifacts import fallback, parts
 from jobs.artifacts.choice import get_store
-from jobs.artifacts.links import open_link
+from jobs.artifacts.links import link_secret, open_link
 from jobs.artifacts.local import LocalStore
 from jobs.errors import ArtifactNotFound, UploadRefused
 
@@ -25,12 +26,12 @@ _RANGE = re.compile(r"bytes=(\d{1,15})?-(\d{1,15})?")
 def serve(request: HttpRequest, key: str) -> HttpResponseBase:
     """PUT, GET and HEAD of one key."""
     store = get_store()
-    if not isinstance(store, LocalStore):
+    if not isinstance(store, LocalStore) and not settings.SOUK_ARTIFACT_SECOND_FOLDER:
         raise ArtifactNotFound()
-    if request.method == "PUT":
+    if request.method == "PUT" and isinstance(store, LocalStore):
         return _put(request, key, store)
     if request.method in {"GET", "HEAD"}:
-        return _get(request, key, store)
+        return _get(request, key)
     return HttpResponseNotAllowed(["GET", "HEAD", "PUT"])
 
 
@@ -45,9 +46,9 @@ def _put(request: HttpRequest, key: str, store: LocalStore) -> HttpResponse:
     return HttpResponse(status=200, headers={"ETag": f'"{etag}"'})
 
 
-def _get(request: HttpRequest, key: str, store: LocalStore) -> HttpResponseBase:
-    open_link("GET", key, request.GET.dict(), store.secret)
-    source = store.open_file(key)
+def _get(request: HttpRequest, key: str) -> HttpResponseBase:
+    open_link("GET", key, request.GET.dict(), link_secret())
+    source = fallback.open_local(key)
     if source is None:
         raise ArtifactNotFound()
     size = os.fstat(source.fileno()).st_size

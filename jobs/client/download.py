@@ -66,7 +66,7 @@ def _fetch(souk: Souk, artifact_id: UUID, file: RemoteFile, target: Path, on_byt
             problem = str(error) or type(error).__name__
         else:
             if status in (401, 403, 404, 410):  # the address may have expired: ask for a new one
-                url = next((f.url for f in souk.artifact(artifact_id).files if f.path == file.path), url)
+                url = _address(souk, artifact_id, file, url)
             problem = f"the store answers {status}"
             if status in (200, 206) and partial.stat().st_size == file.size:
                 if sha256_file(partial) == file.sha256:
@@ -74,11 +74,17 @@ def _fetch(souk: Souk, artifact_id: UUID, file: RemoteFile, target: Path, on_byt
                     return
                 partial.unlink()
                 problem = "its SHA-256 is not the recorded one"
+                url = _address(souk, artifact_id, file, url, is_damaged=True)
             elif status == 416:
                 partial.unlink(missing_ok=True)
         if attempt < ATTEMPTS_MAX:
             time.sleep(backoff_seconds(attempt))
     raise TransferFailed(f"{file.path} could not be fetched: {problem}.")
+
+
+def _address(souk: Souk, artifact_id: UUID, file: RemoteFile, url: str, *, is_damaged: bool = False) -> str:
+    files = souk.artifact(artifact_id, is_damaged=is_damaged).files
+    return next((each.url for each in files if each.path == file.path), url)
 
 
 def _append(souk: Souk, url: str, partial: Path, size: int, on_bytes: Callable[[int], None]) -> int:

@@ -210,9 +210,13 @@ class Souk(Payments, Organisation):
         """Delete the files of a complete artifact that no living job needs; a repeat changes nothing."""
         return ArtifactView.model_validate(self.transport.delete(f"/artifacts/{artifact_id}"))
 
-    def artifact(self, artifact_id: UUID) -> ArtifactView:
-        """One artifact with an address for each file, which expires."""
-        return ArtifactView.model_validate(self.transport.get(f"/artifacts/{artifact_id}"))
+    def artifact(self, artifact_id: UUID, *, is_damaged: bool = False) -> ArtifactView:
+        """One artifact with an address for each file, which expires.
+
+        `is_damaged`: the addresses of before gave other bytes than announced; the server may know a second copy.
+        """
+        query = "?damaged=true" if is_damaged else ""
+        return ArtifactView.model_validate(self.transport.get(f"/artifacts/{artifact_id}{query}"))
 
     def bill(self, job_id: UUID) -> BillView:
         """What the job cost, with every receipt."""

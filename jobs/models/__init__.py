@@ -4,7 +4,7 @@ demand.py       Quote, Job
 leases.py       Attempt, Lease, LeaseDevice
 prices.py       PriceLock, PriceHalt
 delegations.py  ReceiptDelegation
-artifacts.py    Artifact, ArtifactPart, JobInput, StorageQuota, StorageCharge
+artifacts.py    Artifact, ArtifactPart, ArtifactCopy, JobInput, StorageQuota, StorageCharge
 evaluations.py  FollowingEvaluation
 streams.py      StreamChunk
 curves.py       Curve, CurvePoint
@@ -15,7 +15,15 @@ audits.py       Audit, WrongReplica
 querysets.py    the queries of these rows
 """
 
-from jobs.models.artifacts import Artifact, ArtifactKind, ArtifactPart, JobInput, StorageCharge, StorageQuota
+from jobs.models.artifacts import (
+    Artifact,
+    ArtifactCopy,
+    ArtifactKind,
+    ArtifactPart,
+    JobInput,
+    StorageCharge,
+    StorageQuota,
+)
 from jobs.models.audits import Audit, WrongReplica
 from jobs.models.curves import Curve, CurvePoint
 from jobs.models.delegations import ReceiptDelegation
@@ -40,6 +48,7 @@ from jobs.models.usage import (
 
 __all__ = [
     "Artifact",
+    "ArtifactCopy",
     "ArtifactKind",
     "ArtifactPart",
     "Attempt",

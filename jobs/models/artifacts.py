@@ -16,6 +16,8 @@ from marketplace.accounts.models import Organisation
 from marketplace.foundation.ids import new_id
 
 STORAGE_MONTH_DAYS = 30
+STORE_NAME_MAX = 500
+ERROR_CHARACTERS_MAX = 500
 STORAGE_UNITS_PER_MICRO = 1024**3 * STORAGE_MONTH_DAYS  # a byte for a day costs its price a GiB and month of these
 
 
@@ -99,6 +101,35 @@ class ArtifactPart(models.Model):
 
     def __str__(self) -> str:
         return f"part {self.node_rank} of {self.artifact_id}"
+
+
+class ArtifactCopy(models.Model):
+    """What is known of an artifact's second copy. A row is written before its first byte, and goes after its last."""
+
+    artifact = models.OneToOneField(Artifact, primary_key=True, on_delete=models.CASCADE, related_name="copy")
+    store = models.CharField(max_length=STORE_NAME_MAX)  # as `second_store_name` names it
+    copied_at = models.DateTimeField(null=True, blank=True)  # when every file was there; None: not all are
+    tries = models.PositiveIntegerField(default=0)  # that failed since the last that did not
+    next_try_at = models.DateTimeField()
+    busy_until = models.DateTimeField(null=True, blank=True)  # until then somebody may write bytes of it
+    suspected_at = models.DateTimeField(null=True, blank=True)  # when bytes of the first store were missing or wrong
+    checked_at = models.DateTimeField(null=True, blank=True)  # when both stores' bytes were last read for that
+    repaired_files = models.PositiveIntegerField(default=0)  # that one store got back from the other
+    is_damaged = models.BooleanField(default=False)  # neither store has the announced bytes of some file
+    last_error = models.CharField(max_length=ERROR_CHARACTERS_MAX, blank=True, default="")
+
+    class Meta:
+        verbose_name_plural = "artifact copies"
+        indexes = [
+            models.Index(
+                fields=["next_try_at"],
+                condition=Q(copied_at__isnull=True) | Q(suspected_at__isnull=False),
+                name="artifact_copy_due",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"copy of {self.artifact_id} in {self.store}"
 
 
 class JobInput(models.Model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,8 @@ DISTINCT_CHARACTERS_MIN = 8
 SIGNING_KEY_CHARACTERS = 64
 ARTIFACT_STORES = ("local", "s3")
 KEPT_DAYS_MAX = 36_500
+SECOND_MIB_PER_SECOND_MIN, SECOND_MIB_PER_SECOND_MAX = 0.1, 100_000.0
+SECOND_HOURS_MAX = 24 * 365.0
 STORAGE_USD_MICROS_MAX = 1_000_000_000  # $1,000 a GiB and month
 STORAGE_GIB_MAX = 1_000_000_000
 STAFF_SECOND_FACTOR = (REQUIRED, OPTIONAL)
@@ -168,6 +171,53 @@ def check_artifact_store(app_configs: Sequence[AppConfig] | None, **kwargs: Any)
         return [Error(f"SOUK_ARTIFACT_STORE must be one of {', '.join(ARTIFACT_STORES)}.", id="souk.E005")]
     if settings.SOUK_ARTIFACT_STORE == "s3" and not settings.SOUK_S3_BUCKET:
         return [Error("SOUK_ARTIFACT_STORE=s3 needs SOUK_S3_BUCKET.", id="souk.E006")]
+    return []
+
+
+@register()
+def check_second_store(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """A second copy is another one: never in the store of the first, and with a rate that ends."""
+    kind = settings.SOUK_ARTIFACT_SECOND_STORE
+    if not kind:
+        return []
+    if kind not in ARTIFACT_STORES:
+        wanted = f"SOUK_ARTIFACT_SECOND_STORE must be empty or one of {', '.join(ARTIFACT_STORES)}."
+        return [Error(wanted, id="souk.E018")]
+    found: list[CheckMessage] = []
+    rate, hours = settings.SOUK_ARTIFACT_SECOND_MIB_PER_SECOND, settings.SOUK_ARTIFACT_SECOND_HOURS_MAX
+    if not (SECOND_MIB_PER_SECOND_MIN <= rate <= SECOND_MIB_PER_SECOND_MAX and 0 < hours <= SECOND_HOURS_MAX):
+        bounds = f"{SECOND_MIB_PER_SECOND_MIN:g} to {SECOND_MIB_PER_SECOND_MAX:g}"
+        text = f"SOUK_ARTIFACT_SECOND_MIB_PER_SECOND must be {bounds}, SOUK_ARTIFACT_SECOND_HOURS_MAX up to"
+        found.append(Error(f"{text} {SECOND_HOURS_MAX:g} hours.", id="souk.E019"))
+    if kind == "s3":
+        return [*found, *_check_second_bucket()]
+    return [*found, *_check_second_folder()]
+
+
+def _check_second_bucket() -> list[CheckMessage]:
+    bucket, endpoint = settings.SOUK_ARTIFACT_SECOND_S3_BUCKET, settings.SOUK_ARTIFACT_SECOND_S3_ENDPOINT
+    if not bucket:
+        return [Error("SOUK_ARTIFACT_SECOND_STORE=s3 needs SOUK_ARTIFACT_SECOND_S3_BUCKET.", id="souk.E021")]
+    first = (settings.SOUK_ARTIFACT_STORE, settings.SOUK_S3_ENDPOINT, settings.SOUK_S3_BUCKET)
+    if first == ("s3", endpoint, bucket):
+        return [Error("The second store is the bucket of the first one; name another.", id="souk.E022")]
+    return []
+
+
+def _check_second_folder() -> list[CheckMessage]:
+    folder = Path(settings.SOUK_ARTIFACT_SECOND_FOLDER)
+    if not folder.is_absolute():
+        return [Error("SOUK_ARTIFACT_SECOND_STORE=local needs SOUK_ARTIFACT_SECOND_FOLDER, absolute.", id="souk.E021")]
+    if settings.SOUK_ARTIFACT_STORE != "local":
+        return []
+    first = (Path(settings.SOUK_DATA) / "artifacts").resolve()
+    second = folder.resolve()
+    if first == second or first in second.parents or second in first.parents:
+        return [Error(f"{folder} holds the first store, or lies in it; name another folder.", id="souk.E022")]
+    data = Path(settings.SOUK_DATA)
+    if folder.is_dir() and data.is_dir() and folder.stat().st_dev == data.stat().st_dev:
+        text = f"{folder} is on the file system of SOUK_DATA: what takes one copy takes the other."
+        return [Warning(text, hint="Name a folder on another disk.", id="souk.W007")]
     return []
 
 

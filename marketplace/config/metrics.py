@@ -22,6 +22,8 @@ from prometheus_client.registry import Collector
 from billing.books import ledger
 from billing.models import Hold
 from billing.notices import alerts
+from jobs.artifacts import copies
+from jobs.artifacts.choice import second_store_name
 from jobs.endpoints.replicas import GATEWAY_SECONDS_MAX
 from jobs.models import Endpoint, Gateway, Job, Lease, Replica
 from jobs.states import JobState, LeaseState, ReplicaState
@@ -87,8 +89,21 @@ class Market(Collector):
         for kind, count in sorted(alerts.open_by_kind().items()):
             open_alerts.add_metric([kind], count)
         yield open_alerts
+        yield from _copies()
         total = sum(ledger.trial_balance().values())
         yield GaugeMetricFamily("souk_ledger_sum_usd_micros", "Sum over all accounts; must be 0.", value=total)
+
+
+def _copies() -> Iterator[Metric]:
+    """Second copies, where the settings name a store for them."""
+    if not second_store_name():
+        return
+    family = GaugeMetricFamily("souk_artifact_copies", "Second copies of artifacts.", labels=["state"])
+    for state, count in copies.counts().items():
+        family.add_metric([state], count)
+    yield family
+    text = "For how long the oldest artifact without a second copy has been complete."
+    yield GaugeMetricFamily("souk_artifact_copies_behind_seconds", text, value=copies.behind_seconds())
 
 
 def _serving() -> Iterator[Metric]:

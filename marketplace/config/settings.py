@@ -111,6 +111,16 @@ SOUK_S3_ENDPOINT = os.environ.get("SOUK_S3_ENDPOINT", "")
 SOUK_S3_REGION = os.environ.get("SOUK_S3_REGION", "")
 SOUK_S3_ACCESS_KEY = os.environ.get("SOUK_S3_ACCESS_KEY", "")
 SOUK_S3_SECRET_KEY = os.environ.get("SOUK_S3_SECRET_KEY", "")
+# A second copy of what is kept, in another failure domain (jobs/artifacts/copies.py); empty: there is none.
+SOUK_ARTIFACT_SECOND_STORE = os.environ.get("SOUK_ARTIFACT_SECOND_STORE", "")
+SOUK_ARTIFACT_SECOND_FOLDER = os.environ.get("SOUK_ARTIFACT_SECOND_FOLDER", "")
+SOUK_ARTIFACT_SECOND_S3_BUCKET = os.environ.get("SOUK_ARTIFACT_SECOND_S3_BUCKET", "")
+SOUK_ARTIFACT_SECOND_S3_ENDPOINT = os.environ.get("SOUK_ARTIFACT_SECOND_S3_ENDPOINT", "")
+SOUK_ARTIFACT_SECOND_S3_REGION = os.environ.get("SOUK_ARTIFACT_SECOND_S3_REGION", "")
+SOUK_ARTIFACT_SECOND_S3_ACCESS_KEY = os.environ.get("SOUK_ARTIFACT_SECOND_S3_ACCESS_KEY", "")
+SOUK_ARTIFACT_SECOND_S3_SECRET_KEY = os.environ.get("SOUK_ARTIFACT_SECOND_S3_SECRET_KEY", "")
+SOUK_ARTIFACT_SECOND_MIB_PER_SECOND = float(os.environ.get("SOUK_ARTIFACT_SECOND_MIB_PER_SECOND", "100"))
+SOUK_ARTIFACT_SECOND_HOURS_MAX = float(os.environ.get("SOUK_ARTIFACT_SECOND_HOURS_MAX", "6"))  # then there is an alert
 
 # How long a provider may take to answer a dispute, and an operator to decide it before an alert reminds them.
 SOUK_DISPUTE_ANSWER_SECONDS = int(os.environ.get("SOUK_DISPUTE_ANSWER_SECONDS", str(3 * 86400)))
@@ -377,6 +387,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("jobs.tasks.prune_artifacts", 30.0, False),
         ("jobs.tasks.charge_storage", 900.0, False),
         ("jobs.tasks.check_plans", 60.0, False),
+        *([("jobs.tasks.copy_artifacts", 30.0, False)] if SOUK_ARTIFACT_SECOND_STORE else []),
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),

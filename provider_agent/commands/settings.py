@@ -28,6 +28,9 @@ def register(app: typer.Typer) -> None:
 
 def drain(
     reason: Annotated[str, typer.Option(help="For you and the operator to read.")] = "",
+    is_now: Annotated[
+        bool, typer.Option("--now", help="The machine is taken away soon: let what runs save and end, too.")
+    ] = False,
     as_json: JsonOption = False,
     data: DataOption = None,
 ) -> None:
@@ -41,7 +44,10 @@ def drain(
 
         if len(reason) > REASON_CHARACTERS_MAX:
             raise BadConfig(f"--reason may have {REASON_CHARACTERS_MAX} characters, not {len(reason)}.")
-        _show(asyncio.run(desired_settings.drain(find_node(data, for_change=True), reason)), as_json)
+        folder = find_node(data, for_change=True)
+        if is_now:
+            folder.leaving.touch()  # first: the agent beside needs no answer of the server to let programs save
+        _show(asyncio.run(desired_settings.drain(folder, reason)), as_json)
 
     guarded(act)
 

@@ -24,15 +24,22 @@ async def fetch_artifact(client: Client, lease_id: UUID, artifact_id: UUID, into
         async with slots:
             try:
                 await with_retries(lambda: _fetch_file(client, remote, target))
-            except (
-                ArtifactDamaged
-            ):  # once more: a proxy's page in its place, or a body cut short, is not its uploader's
-                await with_retries(lambda: _fetch_file(client, remote, target))
+            except ArtifactDamaged:
+                # Once more: a proxy's page in its place, or a body cut short, is not its uploader's.
+                again = await address_anew(client, lease_id, artifact_id, remote)
+                await with_retries(lambda: _fetch_file(client, again, target))
 
     async with asyncio.TaskGroup() as group:
         for remote, target in targets:
             group.create_task(fetch_one(remote, target))
     return downloads
+
+
+async def address_anew(client: Client, lease_id: UUID, artifact_id: UUID, remote: RemoteFile) -> RemoteFile:
+    """Another address of a file that came damaged: of the server's second copy, where it has one."""
+    downloads = await with_retries(lambda: client.get_artifact(lease_id, artifact_id, is_damaged=True))
+    alike = (each for each in downloads.files if (each.path, each.sha256) == (remote.path, remote.sha256))
+    return next(alike, remote)
 
 
 def safe_join(root: Path, path: str) -> Path:

@@ -13,6 +13,7 @@ from provider_agent.devices.base import cores_of
 from provider_agent.devices.memory import memory_for_leases_mib
 from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, ExecutorFailed, ImageUnavailable
 from provider_agent.executors.base import LaunchSpec
+from provider_agent.journal import read_links
 from provider_agent.lease.cache.owners import load_owner, owner_folder, owners_in_use
 from provider_agent.lease.cache.room import GIB, keep_within
 from provider_agent.lease.collecting import record_given
@@ -26,6 +27,7 @@ from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.lease.workfolder import (
     RESUME_NAME,
     contract_environment,
+    gang_network,
     load_secrets,
     make_work_folder,
     own_port,
@@ -120,6 +122,7 @@ def _launch_spec(
     rendezvous = rendezvous_of(
         assignment, overlay, fabric_address=config.fabric_address, port=own_port(devices[0].index)
     )
+    secrets = load_secrets(folder)
     contract = contract_environment(
         assignment,
         devices,
@@ -136,11 +139,11 @@ def _launch_spec(
         argv=runtime.command_line(assignment, python=executor.python()),
         env=program_environment(
             assignment,
-            load_secrets(folder),
+            secrets,
             devices,
             defaults=executor.environment(seen_work),
             contract=contract,
-            rendezvous=rendezvous,
+            network=gang_network(assignment, secrets, rendezvous, overlay=overlay, links=read_links(context.journal)),
         ),
         cores=cores,
         gpu_uuids=[device.uuid for device in devices if device.kind is DeviceKind.GPU],

@@ -22,14 +22,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
 
 from provider_agent.client import Client, with_retries
 from provider_agent.errors import ArtifactDamaged, ExecutorFailed, Retryable, Unreachable
-from provider_agent.lease.fetch import PARALLEL_MAX, safe_join
+from provider_agent.lease.fetch import PARALLEL_MAX, address_anew, safe_join
 from provider_agent.protocol import RemoteFile
 from provider_agent.system.atomic import write_atomically
 from runtimes.contract import sha256_file
@@ -84,7 +84,12 @@ class WeightsCache:
         progress = Progress(sum(remote.size for remote in wanted.values()), report_progress)
         await self._make_room([remote for remote in wanted.values() if not self._is_whole(remote)])
         try:
-            await self._fetch_all(client, list(wanted.values()), progress)
+            await self._fetch_all(
+                client,
+                list(wanted.values()),
+                progress,
+                lambda remote: address_anew(client, lease_id, artifact_id, remote),
+            )
         finally:
             for digest in wanted:
                 self._promised.pop(digest, None)
@@ -92,13 +97,23 @@ class WeightsCache:
         await asyncio.to_thread(self._build_view, view, targets, is_read_only=is_read_only)
         return view
 
-    async def _fetch_all(self, client: Client, files: list[RemoteFile], progress: Progress) -> None:
+    async def _fetch_all(
+        self,
+        client: Client,
+        files: list[RemoteFile],
+        progress: Progress,
+        again: Callable[[RemoteFile], Awaitable[RemoteFile]],
+    ) -> None:
+        """Every file, one that came damaged once more and from another address."""
         slots = asyncio.Semaphore(PARALLEL_MAX)
 
         async def fetch_one(remote: RemoteFile) -> None:
             async with slots, self._turns.setdefault(remote.sha256, asyncio.Lock()):
                 if not self._is_whole(remote):
-                    await self._fetch_whole(client, remote, progress)
+                    try:
+                        await self._fetch_whole(client, remote, progress)
+                    except ArtifactDamaged:
+                        await self._fetch_whole(client, await again(remote), progress)
                 progress.set(remote.sha256, remote.size)
 
         async with asyncio.TaskGroup() as group:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -13,6 +15,7 @@ from provider_agent.devices.base import cores_of
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.base import WORK_NAME
 from provider_agent.overlay import INTERFACE, Overlay
+from provider_agent.overlay.collectives import collective_environment, sees_infiniband, slowest_link
 from provider_agent.protocol import (
     DEVICES_PER_NODE_MAX,
     GANG_PORT_FIRST,
@@ -164,15 +167,44 @@ def program_environment(
     *,
     defaults: dict[str, str],
     contract: dict[str, str],
-    rendezvous: Rendezvous,
+    network: Mapping[str, str],
 ) -> dict[str, str]:
-    """Defaults, then what the customer set, then the contract, which a customer cannot override."""
+    """Defaults, then what the customer set, then the contract, which a customer cannot override.
+
+    `network`: of NCCL and gloo (`gang_network`), defaults too.
+    """
     cores = sum(len(cores_of(device)) for device in devices)
     threads = {"OMP_NUM_THREADS": str(max(cores // len(devices), 1))} if cores else {}
-    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if assignment.gang.nodes > 1 else ("GLOO_SOCKET_IFNAME",)
-    interfaces = dict.fromkeys(names, rendezvous.interface) if rendezvous.interface else {}
     theirs = {name: value for name, value in (assignment.env | secrets).items() if not name.startswith(CONTRACT_PREFIX)}
-    return {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **defaults, **threads, **interfaces, **theirs, **contract}
+    return {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1", **defaults, **threads, **network, **theirs, **contract}
+
+
+def gang_network(
+    assignment: Assignment,
+    secrets: dict[str, str],
+    rendezvous: Rendezvous,
+    *,
+    overlay: Overlay | None,
+    links: Mapping[str, Mapping[str, Any]],
+) -> dict[str, str]:
+    """What NCCL and gloo are told of the network between the gang's programs; `links` as `read_links` has them."""
+    gang = assignment.gang
+    # Without an overlay a node knows one other address at most, the first rank's: of a larger gang it knows too little.
+    known = [member.address for member in gang.members if member.rank != gang.node_rank]
+    if not gang.members and gang.nodes == 2 and gang.node_rank != 0:
+        known = [gang.master_address]
+    measured = slowest_link(links, known) if known else None
+    # WireGuard's cores are the bound there, and the link was measured without it.
+    is_plain = overlay is None or gang.overlay == "plain"
+    return collective_environment(
+        nodes=gang.nodes,
+        interface=rendezvous.interface,
+        address=rendezvous.address,
+        interfaces=psutil.net_if_addrs() if overlay is None else (),
+        has_infiniband=sees_infiniband(is_isolated=overlay is not None),
+        bytes_per_second=measured if is_plain else None,
+        theirs=assignment.env | secrets,
+    )
 
 
 def _interface_of(address: str) -> str:

@@ -39,12 +39,13 @@ async def drain(folder: DataFolder, reason: str) -> NodeStanding:
 
 
 async def resume(folder: DataFolder) -> NodeStanding:
-    """Take new work again; this deletes the result of the last self-test."""
+    """Take new work again; this deletes the result of the last self-test, and the order to leave."""
     async with calling(folder) as client:
         standing = await with_retries(
             lambda: client.change_standing("resume", ResumeRequest()), attempts_max=ATTEMPTS_MAX
         )
     folder.self_test.unlink(missing_ok=True)
+    folder.leaving.unlink(missing_ok=True)
     return standing
 
 

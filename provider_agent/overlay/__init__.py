@@ -6,6 +6,7 @@ wireguard.py   the encrypted kind: the kernel's WireGuard, or wireguard-go
 vxlan.py       the plain kind: quicker, for fabrics whose every member is trusted
 rules.py       the UDP port is open only to the gang's members while the lease lasts
 records.py     what of all this must be found again after a kill
+collectives.py what NCCL and gloo are told of the gang's network, with or without an overlay
 overlays.py    the life of all of them on this node: made, kept, removed, swept
 
 The interface is made where the agent is, so that its UDP socket stays there, on the node's address in the fabric; then

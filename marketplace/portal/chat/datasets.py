@@ -21,6 +21,7 @@ import yaml
 from django.db import transaction
 
 from jobs import lifecycle
+from jobs.artifacts import fallback
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.inputs import announce_input, begin_input, complete_input
 from jobs.artifacts.links import Link
@@ -145,7 +146,8 @@ def link_to(dataset: Dataset, name: str) -> str:
     if index is None:
         raise ChatNotFound()
     until = clock.now() + timedelta(seconds=UPLOAD_SECONDS_MAX)
-    return get_store().url_for_download(key_for(dataset.artifact.pk, part.node_rank, index), until=until)
+    key = key_for(dataset.artifact.pk, part.node_rank, index)
+    return fallback.stores_for(dataset.artifact, [part])(key).url_for_download(key, until=until)
 
 
 def _store(organisation: Organisation, files: dict[str, bytes], *, actor: str) -> Artifact:

@@ -210,3 +210,31 @@ def test_names_that_are_no_keys_reach_no_store(store: Store):
 
 def test_the_settings_name_the_store(store: Store):
     assert get_store() is store
+
+
+@pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES + 17], ids=str)
+def test_what_this_server_writes_is_read_back_in_pieces(store: Store, key: str, size: int):
+    data = os.urandom(size)
+    with pytest.raises(UploadIncomplete):
+        list(store.chunks(key))
+    store.write(key, iter([data[:1000], data[1000:]]))
+    pieces = list(store.chunks(key))
+    assert b"".join(pieces) == data == fetch(store, key).content
+    assert max(map(len, pieces), default=0) <= 1024 * 1024
+
+
+@pytest.mark.parametrize("size", [3, 2 * PART_BYTES], ids=str)
+def test_a_write_that_breaks_off_leaves_what_was_there(store: Store, key: str, size: int):
+    def broken():
+        yield os.urandom(size)
+        raise OSError("the other disk is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        store.write(key, broken())
+    assert store.sizes(prefix_for(artifact_of(key))) == {}
+    store_file(store, key, b"before")
+    with pytest.raises(OSError, match="gone"):
+        store.write(key, broken())
+    assert b"".join(store.chunks(key)) == b"before"
+    store.write(key, [b"after."])
+    assert b"".join(store.chunks(key)) == b"after."

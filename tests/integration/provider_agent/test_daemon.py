@@ -26,6 +26,15 @@ pytestmark = pytest.mark.slow
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 # In the middle of a program, after its first line: it goes on when `let_go` says so, however late this test is.
 AWAIT_GO = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.1)\nos.remove('go')\n"
+SAVES_ON_STOP = (  # as our trainer does, in a moment
+    "import os, pathlib, signal, sys, time\n"
+    f"sys.path.insert(0, {str(Path.cwd())!r})\n"
+    "from runtimes import contract\n"
+    "def leave(*_):\n"
+    "    folder = contract.checkpoint_folder(pathlib.Path(os.environ['SOUK_CHECKPOINT_DIR']), 5)\n"
+    "    folder.mkdir(); (folder / 'w').write_text('x'); contract.write_manifest(folder, step=5); sys.exit(75)\n"
+    "signal.signal(signal.SIGTERM, leave); print('up', flush=True); time.sleep(600)"
+)
 
 
 @pytest.fixture
@@ -342,21 +351,35 @@ def test_checkpoint_is_shipped_and_inputs_arrive(running: Bob, server: FakeServe
 
 
 def test_checkpoint_saved_on_stop_is_there_before_the_end(running: Bob, server: FakeServer) -> None:
-    code = (
-        "import os, pathlib, signal, sys, time\n"
-        f"sys.path.insert(0, {str(Path.cwd())!r})\n"
-        "from runtimes import contract\n"
-        "def leave(*_):\n"
-        "    folder = contract.checkpoint_folder(pathlib.Path(os.environ['SOUK_CHECKPOINT_DIR']), 5)\n"
-        "    folder.mkdir(); (folder / 'w').write_text('x'); contract.write_manifest(folder, step=5); sys.exit(75)\n"
-        "signal.signal(signal.SIGTERM, leave); print('up', flush=True); time.sleep(600)"
-    )
-    lease = server.give(running.assignment(*python(code), stop_grace_seconds=20))
+    lease = server.give(running.assignment(*python(SAVES_ON_STOP), stop_grace_seconds=20))
     until_running(lease)
     server.stop_lease(lease, Reason.NODE_DRAINED)
     report = until_ended(lease)
     assert (report.reason, report.exit_code) == (Reason.NODE_DRAINED, 75)
     assert [a.begin.step for a in server.artifacts.values() if a.is_complete] == [5]
+
+
+def test_a_machine_that_is_taken_away_saves_and_sends_first(running: Bob, server: FakeServer) -> None:
+    lease = server.give(running.assignment(*python(SAVES_ON_STOP), stop_grace_seconds=20))
+    until_running(lease)
+    assert running.run("drain", "--now", "--reason", "spot notice").returncode == 0
+    report = until_ended(lease)
+    assert (report.reason, report.exit_code) == (Reason.NODE_DRAINED, 75)
+    assert [a.begin.step for a in server.artifacts.values() if a.is_complete] == [5]
+    assert server.drained == ["spot notice"]
+    assert running.folder.leaving.exists()
+    assert running.run("resume").returncode == 0
+    assert not running.folder.leaving.exists()
+
+
+def test_programs_save_before_the_machine_goes_also_without_the_server(running: Bob, server: FakeServer) -> None:
+    saved = running.data / "saved"
+    code = SAVES_ON_STOP.replace("sys.exit(75)", f"pathlib.Path({str(saved)!r}).touch(); sys.exit(75)")
+    lease = server.give(running.assignment(*python(code), stop_grace_seconds=20))
+    until_running(lease)
+    server.stop()
+    running.folder.leaving.touch()  # what `drain --now` does before it asks the server
+    eventually(saved.exists, "the checkpoint")
 
 
 def test_unavailable_input_is_named(running: Bob, server: FakeServer) -> None:

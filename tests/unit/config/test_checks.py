@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pytest_django import Settings
 
@@ -10,6 +13,7 @@ from marketplace.config.checks import (
     check_email_verification,
     check_keys,
     check_second_factor,
+    check_second_store,
     check_settler_key,
     check_transport,
 )
@@ -95,6 +99,47 @@ def test_s3_needs_a_bucket_and_another_store_is_unknown(settings: Settings) -> N
     assert ids_of([*check_artifact_store(None)]) == ["souk.E006"]
     settings.SOUK_ARTIFACT_STORE = "ftp"
     assert ids_of([*check_artifact_store(None)]) == ["souk.E005"]
+
+
+def second_store(settings: Settings, tmp_path: Path, **changed: Any) -> list[str]:
+    """What is found of a second store in a folder beside the first, with changes."""
+    for name in ("data", "other disk"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    settings.SOUK_DATA = tmp_path / "data"
+    known = {"STORE": "local", "FOLDER": str(tmp_path / "other disk"), "MIB_PER_SECOND": 100.0, "HOURS_MAX": 6.0}
+    for name, value in (known | changed).items():
+        setattr(settings, f"SOUK_ARTIFACT_SECOND_{name}", value)
+    return ids_of([*check_second_store(None)])
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, ["souk.W007"]),  # another folder of the same disk
+        ({"STORE": ""}, []),
+        ({"STORE": "ftp"}, ["souk.E018"]),
+        ({"STORE": "s3", "S3_BUCKET": ""}, ["souk.E021"]),
+        ({"STORE": "s3", "S3_BUCKET": "elsewhere"}, []),
+        ({"FOLDER": "beside"}, ["souk.E021"]),
+        ({"FOLDER": "/proc/self"}, []),  # of another file system
+        ({"FOLDER": "/proc/self", "MIB_PER_SECOND": 0.0}, ["souk.E019"]),
+        ({"FOLDER": "/proc/self", "HOURS_MAX": float("nan")}, ["souk.E019"]),
+    ],
+)
+def test_a_second_store_is_another_one(
+    settings: Settings, tmp_path: Path, changed: dict[str, Any], found: list[str]
+) -> None:
+    assert second_store(settings, tmp_path, **changed) == found
+
+
+def test_a_second_store_is_neither_the_first_nor_within_it(settings: Settings, tmp_path: Path) -> None:
+    for folder in ("data/artifacts", "data/artifacts/copy", "data", "."):
+        assert second_store(settings, tmp_path, FOLDER=str(tmp_path / folder)) == ["souk.E022"]
+    settings.SOUK_ARTIFACT_STORE = "s3"
+    settings.SOUK_S3_ENDPOINT, settings.SOUK_S3_BUCKET = "https://a.example", "souk"
+    same = {"STORE": "s3", "S3_ENDPOINT": "https://a.example", "S3_BUCKET": "souk"}
+    assert second_store(settings, tmp_path, **same) == ["souk.E022"]
+    assert second_store(settings, tmp_path, **{**same, "S3_ENDPOINT": "https://b.example"}) == []
 
 
 def test_a_chain_without_a_key_that_settles_is_reported(settings: Settings) -> None:

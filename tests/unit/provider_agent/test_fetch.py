@@ -60,7 +60,7 @@ def test_what_arrives_damaged_is_fetched_once_more(tmp_path: Path, bodies: list[
     sha256 = hashlib.sha256(b"weights").hexdigest()
     file = RemoteFile(path="a", size=7, sha256=sha256, url="https://store.example/a")
 
-    async def get_artifact(*_: object) -> SimpleNamespace:
+    async def get_artifact(*_: object, is_damaged: bool = False) -> SimpleNamespace:
         return SimpleNamespace(files=[file])
 
     async def download(_: str, keep: Callable[[bytes], None]) -> None:

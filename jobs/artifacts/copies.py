@@ -1,0 +1,350 @@
+"""A second copy of what is kept, in another failure domain: made in the background, repaired from either side.
+
+    copy_due        (periodic) complete artifacts without a copy get one; of suspected ones both stores are read
+    suspect         bytes of the first store were missing or wrong: readers go to the copy until both were read
+    delete_copy     the copy goes with its artifact
+    alert_behind    operators are told while a copy is late
+
+Only bytes with the announced SHA-256 are written to either store: they are hashed while they are read, and the last
+piece is held back until the sum is right. What fails is tried later and later, and costs no other artifact its turn;
+organisations take turns. A file that is there in full is not sent again, so that a copy goes on where it stopped.
+
+Bytes may be written a moment after their artifact was deleted. So a row exists before the first one is, says until when
+more may come, and is deleted once they cannot: `prune` deletes the bytes of both stores as long as it exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import F, Min, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
+
+from billing.notices import alerts
+from jobs.artifacts.choice import get_second_store, get_store, second_store_name
+from jobs.artifacts.store import Store, key_for, prefix_for
+from jobs.errors import UploadIncomplete
+from jobs.models import Artifact, ArtifactCopy, ArtifactKind
+from jobs.models.artifacts import ERROR_CHARACTERS_MAX
+from jobs.states import ArtifactState
+from marketplace.foundation import clock
+from marketplace.foundation.exclusive import log_failures
+
+ARTIFACTS_PER_RUN_MAX: Final = 200
+RUN_SECONDS_MAX: Final = 60.0  # after which no further file is begun
+BUSY: Final = timedelta(minutes=10)  # a claim; renewed while bytes come, and longer than any store waits for one
+RENEW_SECONDS: Final = 10.0
+RETRY_FIRST: Final = timedelta(minutes=1)  # doubled with each failure
+RETRY_MAX: Final = timedelta(days=1)
+DELETE_AGAIN: Final = timedelta(minutes=5)
+SUSPECT_EVERY: Final = timedelta(hours=6)  # a suspicion costs a reading of both stores: whoever cries wolf pays nothing
+ALERT: Final = "artifact_copies_behind"
+MIB: Final = 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class DamagedBytes(Exception):
+    """A store's bytes are not the announced ones."""
+
+
+class ArtifactGone(Exception):
+    """The artifact was deleted while its bytes were copied."""
+
+
+@dataclass
+class _Stores:
+    """Both stores, and the rate at which bytes go between them."""
+
+    first: Store
+    second: Store
+    ends_at: float  # of this run, by time.monotonic()
+    pace: _Pace = field(default_factory=lambda: _Pace(settings.SOUK_ARTIFACT_SECOND_MIB_PER_SECOND * MIB))
+
+
+def copy_due() -> int:
+    """Copy, or check, what is due; how many artifacts now have a whole copy that they had not, or had in doubt."""
+    if not second_store_name():
+        alerts.close(ALERT)
+        return 0
+    count = 0
+    with log_failures("Artifacts could not be copied: the second store is away."):
+        count = _copy_all(get_store(), get_second_store())
+    alert_behind()
+    return count
+
+
+def suspect(artifact_id: UUID) -> bool:
+    """Take note that bytes of the first store are missing or wrong; whether there is a copy to read instead.
+
+    It is checked once in SUSPECT_EVERY at most: until then a further suspicion changes nothing.
+    """
+    now = clock.now()
+    copied = ArtifactCopy.objects.filter(pk=artifact_id, store=second_store_name(), copied_at__isnull=False)
+    unchecked = Q(checked_at=None) | Q(checked_at__lte=now - SUSPECT_EVERY)
+    if copied.filter(unchecked, suspected_at=None).update(suspected_at=now, next_try_at=now):
+        log.warning("Bytes of an artifact are missing or wrong in the first store. artifact_id=%s", artifact_id)
+    return copied.filter(suspected_at__isnull=False).exists()
+
+
+def delete_copy(artifact_id: UUID) -> bool:
+    """Delete the bytes in the second store, and the row once no more can come; False where it must be tried again."""
+    row = ArtifactCopy.objects.filter(pk=artifact_id, store=second_store_name()).first()
+    if row is None:
+        return True
+    now = clock.now()
+    try:
+        if (store := get_second_store()) is not None:
+            store.delete_prefix(prefix_for(artifact_id))
+    except Exception:
+        log.exception("A second copy could not be deleted; it is tried again.", extra={"artifact_id": str(artifact_id)})
+        ArtifactCopy.objects.filter(pk=artifact_id).update(next_try_at=now + DELETE_AGAIN)
+        return False
+    is_over = Q(busy_until=None) | Q(busy_until__lte=now)
+    return bool(ArtifactCopy.objects.filter(is_over, pk=artifact_id).delete()[0])
+
+
+def left_over() -> QuerySet[ArtifactCopy]:
+    """Copies of artifacts that are gone, to be deleted now."""
+    now = clock.now()
+    gone = ArtifactCopy.objects.filter(artifact__state__in=[ArtifactState.ABANDONED, ArtifactState.DELETED])
+    return gone.filter(Q(busy_until=None) | Q(busy_until__lte=now), store=second_store_name(), next_try_at__lte=now)
+
+
+def waiting() -> QuerySet[Artifact]:
+    """What shall have a copy and has none. What nobody has good bytes of is not waited for."""
+    settled = Q(copied_at__isnull=False) | Q(is_damaged=True)
+    return _wanted().exclude(pk__in=ArtifactCopy.objects.filter(settled, store=second_store_name()).values("pk"))
+
+
+def counts() -> dict[str, int]:
+    """How many artifacts are copied, waiting, suspected, damaged."""
+    mine = ArtifactCopy.objects.filter(store=second_store_name(), artifact__state=ArtifactState.COMPLETE)
+    return {
+        "copied": mine.filter(copied_at__isnull=False).count(),
+        "waiting": waiting().count(),
+        "suspected": mine.filter(suspected_at__isnull=False).count(),
+        "damaged": mine.filter(is_damaged=True).count(),
+    }
+
+
+def behind_seconds() -> float:
+    """For how long the oldest artifact without a copy has been complete."""
+    oldest = waiting().aggregate(oldest=Min("completed_at"))["oldest"]
+    return max(0.0, (clock.now() - oldest).total_seconds()) if oldest else 0.0
+
+
+def alert_behind() -> None:
+    """Raise or close the one alert about copies that are late."""
+    hours = behind_seconds() / 3600
+    if hours <= settings.SOUK_ARTIFACT_SECOND_HOURS_MAX:
+        alerts.close(ALERT)
+        return
+    failing = ArtifactCopy.objects.filter(copied_at=None, artifact__in=waiting()).exclude(last_error="")
+    newest = failing.order_by("-tries").values_list("last_error", flat=True).first()
+    alerts.raise_once(
+        ALERT,
+        kind=ALERT,
+        message=(
+            f"{waiting().count()} artifacts have no second copy, the oldest for {hours:.1f} hours. Is the second store"
+            f" there, has it room, and is SOUK_ARTIFACT_SECOND_MIB_PER_SECOND enough? {newest or ''}"
+        ),
+    )
+
+
+def _copy_all(first: Store, second: Store | None) -> int:
+    if second is None:
+        return 0
+    count, stores = 0, _Stores(first, second, time.monotonic() + RUN_SECONDS_MAX)
+    for artifact_id in list(_due().values_list("pk", flat=True)[:ARTIFACTS_PER_RUN_MAX]):
+        if time.monotonic() > stores.ends_at:
+            break
+        with log_failures("An artifact could not be copied.", artifact_id=str(artifact_id)):
+            count += _copy_one(stores, artifact_id)
+    return count
+
+
+def _wanted() -> QuerySet[Artifact]:
+    """Inputs, outputs, and checkpoints that can be resumed from."""
+    return Artifact.objects.complete().exclude(kind=ArtifactKind.CHECKPOINT, condemned_at__isnull=False)
+
+
+def _due() -> QuerySet[Artifact]:
+    """The oldest of each organisation, then the second ones, and so on; suspected ones first."""
+    now, name = clock.now(), second_store_name()
+    elsewhere = Q(copy__isnull=True) | ~Q(copy__store=name)
+    due = Q(copy__copied_at=None) | Q(copy__suspected_at__isnull=False)
+    free = Q(copy__busy_until=None) | Q(copy__busy_until__lte=now)
+    found = _wanted().filter(elsewhere | (due & free & Q(copy__next_try_at__lte=now)))
+    turn = Window(RowNumber(), partition_by=[F("organisation")], order_by=[F("completed_at").asc()])
+    return found.annotate(turn=turn).order_by(F("copy__suspected_at").asc(nulls_last=True), "turn", "completed_at")
+
+
+def _copy_one(stores: _Stores, artifact_id: UUID) -> bool:
+    """Bring the copy of one artifact as far as this run's time goes; whether it is whole now."""
+    row = _claim(artifact_id)
+    if row is None:
+        return False
+    try:
+        with_more = _copy_files(stores, row)
+    except ArtifactGone:
+        delete_copy(artifact_id)
+        return False
+    except Exception as error:
+        _note_failure(row, error)
+        if not isinstance(error, DamagedBytes):
+            raise
+        log.warning("An artifact has no good bytes to copy. artifact_id=%s error=%s", artifact_id, error)
+        return False
+    if with_more:  # this run's time is over, and the next one goes on
+        ArtifactCopy.objects.filter(pk=row.pk).update(busy_until=None)
+        return False
+    now = clock.now()
+    fields: dict[str, Any] = {"checked_at": now} if row.suspected_at else {}
+    fields |= {"tries": 0, "suspected_at": None, "is_damaged": False, "last_error": "", "busy_until": None}
+    ArtifactCopy.objects.filter(pk=row.pk).update(copied_at=now, **fields)
+    return True
+
+
+def _claim(artifact_id: UUID) -> ArtifactCopy | None:
+    """The row, with the bytes that may come announced; None where the artifact is gone."""
+    now, name = clock.now(), second_store_name()
+    if not _is_complete(artifact_id):
+        return None
+    row, _ = ArtifactCopy.objects.get_or_create(pk=artifact_id, defaults={"store": name, "next_try_at": now})
+    if row.store != name:  # the operator chose another store: what was in the one before is no copy here
+        row.store, row.copied_at, row.suspected_at, row.tries, row.is_damaged = name, None, None, 0, False
+    row.busy_until = now + BUSY
+    row.save()
+    return row
+
+
+def _copy_files(stores: _Stores, row: ArtifactCopy) -> bool:
+    """Every file of an artifact; True where time ran out. Raises DamagedBytes after all others were copied."""
+    damaged: list[str] = []
+    renew = _Renewal(row.pk)
+    for part in row.artifact.parts.filter(is_complete=True).order_by("node_rank"):
+        present = stores.second.sizes(prefix_for(row.pk, part.node_rank))
+        for index, file in enumerate(part.files):
+            key = key_for(row.pk, part.node_rank, index)
+            if row.suspected_at is None and present.get(key) == file["size"]:
+                continue
+            # What is suspected is checked as a whole: half a check would have to be remembered file by file.
+            if row.suspected_at is None and time.monotonic() > stores.ends_at:
+                return True
+            try:
+                _copy_file(stores, row, key, file, renew)
+            except DamagedBytes as error:
+                damaged.append(str(error))
+    renew.now()
+    if damaged:
+        raise DamagedBytes(f"{len(damaged)} files: {damaged[0]}")
+    return False
+
+
+def _copy_file(stores: _Stores, row: ArtifactCopy, key: str, file: dict[str, Any], renew: _Renewal) -> None:
+    def good(store: Store) -> Iterator[bytes]:
+        return renew.during(stores.pace.limit(_verified(store, key, file["size"], file["sha256"])))
+
+    if row.suspected_at is None:
+        stores.second.write(key, good(stores.first))
+        return
+    is_first, is_second = (_is_good(good(store)) for store in (stores.first, stores.second))
+    if not is_first and not is_second:
+        raise DamagedBytes(f"{key} has other bytes than announced in both stores")
+    if is_first and is_second:
+        return
+    source, target = (stores.first, stores.second) if is_first else (stores.second, stores.first)
+    target.write(key, good(source))
+    ArtifactCopy.objects.filter(pk=row.pk).update(repaired_files=F("repaired_files") + 1)
+    log.warning("A file was repaired. key=%s in=%s", key, "the second store" if is_first else "the first store")
+
+
+def _is_good(chunks: Iterable[bytes]) -> bool:
+    """Whether a store has the announced bytes. One that does not answer is an error, not a verdict."""
+    try:
+        for _ in chunks:
+            pass
+    except DamagedBytes:
+        return False
+    return True
+
+
+def _verified(store: Store, key: str, size: int, sha256: str) -> Iterator[bytes]:
+    """A file's bytes; raises DamagedBytes for others than announced, or none, before the last piece is given."""
+    digest, seen, held = hashlib.sha256(), 0, b""
+    try:
+        for chunk in store.chunks(key):
+            digest.update(chunk)
+            seen += len(chunk)
+            if seen > size:
+                raise DamagedBytes(f"{key} is longer than announced")
+            if held:
+                yield held
+            held = chunk
+    except UploadIncomplete as error:
+        raise DamagedBytes(f"{key} is missing") from error
+    if seen != size or digest.hexdigest() != sha256:
+        raise DamagedBytes(f"{key} has other bytes than announced")
+    yield held
+
+
+def _note_failure(row: ArtifactCopy, error: Exception) -> None:
+    later = min(RETRY_FIRST * 2 ** min(row.tries, 20), RETRY_MAX)
+    is_damaged = isinstance(error, DamagedBytes)
+    fields: dict[str, Any] = {"is_damaged": is_damaged, "busy_until": None, "next_try_at": clock.now() + later}
+    if is_damaged and row.suspected_at:  # both were read: there is nothing better to be had from the second
+        fields |= {"suspected_at": None, "checked_at": clock.now(), "copied_at": None}
+    text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
+    ArtifactCopy.objects.filter(pk=row.pk).update(tries=F("tries") + 1, last_error=text, **fields)
+
+
+def _is_complete(artifact_id: UUID) -> bool:
+    return Artifact.objects.filter(pk=artifact_id, state=ArtifactState.COMPLETE).exists()
+
+
+class _Pace:
+    """So many bytes a second at most, over all that goes through it."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate, self._free_at = bytes_per_second, time.monotonic()
+
+    def limit(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """The same bytes, not faster."""
+        for chunk in chunks:
+            now = time.monotonic()
+            if (wait := self._free_at - now) > 0:
+                time.sleep(wait)
+            self._free_at = max(self._free_at, now) + len(chunk) / self._rate
+            yield chunk
+
+
+class _Renewal:
+    """Keeps a claim while its bytes come; raises ArtifactGone once nobody wants them."""
+
+    def __init__(self, artifact_id: UUID) -> None:
+        self._artifact_id, self._at = artifact_id, time.monotonic()
+
+    def now(self) -> None:
+        """Renew at once."""
+        if not _is_complete(self._artifact_id):
+            raise ArtifactGone()
+        mine = ArtifactCopy.objects.filter(pk=self._artifact_id)
+        if not mine.update(busy_until=clock.now() + BUSY):
+            raise ArtifactGone()
+        self._at = time.monotonic()
+
+    def during(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """The same bytes, with a renewal now and then."""
+        for chunk in chunks:
+            if time.monotonic() > self._at + RENEW_SECONDS:
+                self.now()
+            yield chunk
