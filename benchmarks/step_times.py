@@ -23,9 +23,9 @@ from typing import Any
 from benchmarks.record import publish
 from benchmarks.setups import training_steps
 from benchmarks.setups.training_memory import CASES
-from runtimes.plan.families import read_shape
 from runtimes.plan.memory import Place
 from runtimes.plan.step_time import Speed, StepTime, reckon_step
+from runtimes.shapes.families import read_shape
 from runtimes.train.config import parse_config
 
 LIMIT_SECONDS = 300

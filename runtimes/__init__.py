@@ -1,6 +1,7 @@
 """The programs that run inside the containers. They import nothing else of Souk.
 
 contract.py     what a container is given and must leave behind; all that agents import of this package
+shapes/         what a model consists of, from its config.json
 plan/           what a training takes, by arithmetic without torch; the server and the customer's command import it, too
 node_cache.py   what earlier jobs of the customer left on the node
 reporting.py    for programs of customers' own: progress, metrics, checkpoints; one file that stands alone

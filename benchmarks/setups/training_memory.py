@@ -85,8 +85,8 @@ def measure_peak(name: str) -> dict[str, int]:
 
 def predicted_peak(name: str) -> int:
     """What the planner says of the same."""
-    from runtimes.plan.families import read_shape
     from runtimes.plan.memory import Place, reckon_memory
+    from runtimes.shapes.families import read_shape
     from runtimes.train.config import parse_config
 
     model, (sequences, micro, length), settings, ranks = CASES[name]

@@ -21,8 +21,8 @@ from runtimes.plan.advice import Advice, Fit, advise, floor_bytes, needed_bytes
 from runtimes.plan.devices import REPORTED_MAX, have_bfloat16, memory_of_models
 from runtimes.plan.memory import Memory, Place, host_bytes, reckon_memory
 from runtimes.plan.reading import Settings, method_of, read_model_config, read_training
-from runtimes.plan.shapes import ModelMistake, ModelShape, flops_per_token
 from runtimes.plan.step_time import Speed, StepTime, reckon_step
+from runtimes.shapes.shape import ModelMistake, ModelShape, flops_per_token
 
 if TYPE_CHECKING:
     from jobs.client.sdk import Souk

@@ -17,9 +17,10 @@ from typing import Any, Final
 
 from runtimes.plan.advice import needed_bytes
 from runtimes.plan.memory import Memory, Place, reckon_memory
-from runtimes.plan.reading import keys_that_count, method_of, read_training
-from runtimes.plan.shapes import ModelMistake
+from runtimes.plan.reading import method_of, read_training
 from runtimes.plan.step_time import Speed, flops_per_step, reckon_step
+from runtimes.shapes.families import keys_that_count
+from runtimes.shapes.shape import ModelMistake
 
 STEPS_MIN: Final = 10  # of an attempt: the first ones load kernels and find their memory
 OBSERVED_MARGIN: Final = 1.05  # the server sees a lease's ends some seconds late

@@ -29,8 +29,8 @@ from provider_agent.protocol import AttemptState
 from runtimes.contract import shipped_models
 from runtimes.plan.devices import have_bfloat16
 from runtimes.plan.memory import Place
-from runtimes.plan.shapes import ModelMistake
 from runtimes.plan.step_time import BYTES_MAX, FLOPS_MAX, Speed
+from runtimes.shapes.shape import ModelMistake
 
 LOOKED_BACK: Final = timedelta(days=2)
 KEPT: Final = timedelta(days=365)

@@ -1,8 +1,6 @@
 """What a training takes, by arithmetic alone: no torch, so that the server and the `souk` command reckon it too.
 
 reading.py      settings and config.json, as strangers wrote them, to what is planned
-shapes.py       what a model consists of: its linear modules, tables and norms
-families.py     a config.json to a shape: one function a family of models; others are unknown, and never guessed
 activations.py  bytes that one block keeps for its backward pass, a token
 memory.py       the peak memory of a rank, by part
 step_time.py    the seconds of a step, by part, from measured throughput and bandwidths

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtimes.plan.shapes import ModelShape
+from runtimes.shapes.shape import ModelShape
 
 SINGLE = 4  # bytes of a float32
 # Activation functions that torch computes in one operation, which saves its input; others save what their parts need.

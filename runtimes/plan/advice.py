@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runtimes.plan.memory import Memory, Place, batches_of, host_bytes, reckon_memory
-from runtimes.plan.shapes import ModelShape
+from runtimes.shapes.shape import ModelShape
 from runtimes.train.config import CHECKPOINTINGS, OFFLOADING_STRATEGIES, TrainConfig
 
 OUTSIDE_GPU_BYTES = 3 << 28  # CUDA's context and the libraries of a process

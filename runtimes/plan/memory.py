@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from runtimes.plan.activations import SINGLE, Computing, block_bytes, replaced_bytes, selective_bytes
-from runtimes.plan.shapes import ModelMistake, ModelShape
+from runtimes.shapes.shape import ModelMistake, ModelShape
 from runtimes.train.config import TrainConfig
 
 MOMENTS = 2  # of AdamW

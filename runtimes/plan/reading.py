@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from runtimes.checking import Unreadable, read_json
-from runtimes.plan.families import read_shape
-from runtimes.plan.shapes import ModelMistake, ModelShape
+from runtimes.shapes.families import read_shape
+from runtimes.shapes.shape import ModelMistake, ModelShape
 from runtimes.train.config import TrainConfig, parse_config, settled
 from runtimes.train.errors import BadConfig
 
@@ -47,34 +47,3 @@ def method_of(config: Settings) -> str:
     if config.quantize is not None:
         return "qlora"
     return "full" if config.lora is None else "lora"
-
-
-def keys_that_count(model_config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a config.json decides its shape: the keys that `read_shape` looks at, as far as they hold plain values.
-
-    `read_shape` of the result is the same. Empty for a model that it does not know: nothing can be reckoned of it.
-    """
-    seen = _Seen(model_config)
-    try:
-        read_shape(seen)
-    except ModelMistake:
-        return {}
-    plain = {key: value for key, value in seen.found.items() if value is None or isinstance(value, int | float | str)}
-    return dict(sorted(plain.items()))
-
-
-class _Seen(Mapping[str, Any]):
-    """A mapping that remembers which of its keys were read."""
-
-    def __init__(self, content: Mapping[str, Any]) -> None:
-        self._content, self.found = content, dict[str, Any]()
-
-    def __getitem__(self, key: str) -> Any:
-        self.found[key] = self._content[key]
-        return self.found[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._content)
-
-    def __len__(self) -> int:
-        return len(self._content)

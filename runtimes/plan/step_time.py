@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from runtimes.plan.activations import SINGLE, Computing, block_bytes
 from runtimes.plan.memory import NF4_BYTES, WHOLE_GRADIENTS_SHARE, Batches, Place, batches_of
-from runtimes.plan.shapes import ModelMistake, ModelShape, flops_per_token
+from runtimes.shapes.shape import ModelMistake, ModelShape, flops_per_token
 from runtimes.train.config import TrainConfig
 
 # How often what a block keeps is read or written in a step, by kernels between the matrix products: fitted to one H200

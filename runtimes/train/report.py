@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runtimes.contract import EventKind, EventWriter
-from runtimes.plan.reading import keys_that_count
+from runtimes.shapes.families import keys_that_count
 from runtimes.train.callbacks.early_stop import EarlyStopper
 from runtimes.train.container import Container
 from runtimes.train.evaluate import evaluate

@@ -23,7 +23,7 @@ from runtimes.contract import shipped_model_config, shipped_models
 from runtimes.plan.advice import floor_bytes
 from runtimes.plan.memory import Place
 from runtimes.plan.reading import read_training
-from runtimes.plan.shapes import ModelMistake
+from runtimes.shapes.shape import ModelMistake
 
 MIB = 1 << 20
 STEPS_MAX = 10**9

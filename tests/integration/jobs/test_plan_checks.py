@@ -11,6 +11,7 @@ import pytest
 
 from jobs.models import Job, Lease, PlanCheck, Stream
 from jobs.plan_checks import keeping, summaries
+from jobs.quoting import quotes
 from jobs.running import streams
 from jobs.running.curves import read_curve
 from jobs.spec.kinds.train import TrainSpec
@@ -102,9 +103,9 @@ def test_a_training_has_one_row_however_often_the_sweep_comes(alice: Organisatio
 
 def test_no_money_and_no_quote_moves_with_it(alice: Organisation, bob: Node) -> None:
     train(alice, seconds=15.0, paid_ms=1_800_000)
-    before = stage.earned(bob), stage.quotes.make_quote(stage.spec_of(), alice).expected_seconds
+    before = stage.earned(bob), quotes.make_quote(stage.spec_of(), alice).expected_seconds
     keeping.sweep()
-    assert before == (stage.earned(bob), stage.quotes.make_quote(stage.spec_of(), alice).expected_seconds)
+    assert before == (stage.earned(bob), quotes.make_quote(stage.spec_of(), alice).expected_seconds)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,7 @@ def test_a_curve_shows_the_peak(alice: Organisation, bob: Node) -> None:
 def test_a_gangs_candidate_has_its_slowest_link(alice: Organisation) -> None:
     owner = stage.organisation("carol")
     nodes = [stage.node(f"gang-{n}", fabric="rack", provider=owner) for n in range(2)]
-    view = stage.quotes.make_quote(stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any"}), alice)
+    view = quotes.make_quote(stage.spec_of(resources={"gpus": 2, "nodes": 2, "kind": "any"}), alice)
     chosen = view.plan.candidates[0]
     assert set(chosen.node_ids) == {node.pk for node in nodes}
     assert (chosen.link_bytes_per_second, chosen.link_round_trip_seconds) == (1e9, 2e-4)

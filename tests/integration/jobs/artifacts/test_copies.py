@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -54,10 +55,10 @@ def pair(request, settings, tmp_path, live_server, s3_endpoint) -> Iterator[tupl
     for bucket in ("souk", "elsewhere"):
         make_client(endpoint=s3_endpoint, region="", access_key="a", secret_key="b").create_bucket(Bucket=bucket)
     _forget_stores()
-    found = stores.get_store(), stores.get_second_store()
-    assert found[1] is not None
-    found[0].part_bytes = found[1].part_bytes = PART_BYTES
-    yield found
+    main, other = stores.get_store(), stores.get_second_store()
+    assert other is not None
+    main.part_bytes = other.part_bytes = PART_BYTES
+    yield main, other
     _forget_stores()
 
 
@@ -263,7 +264,7 @@ def test_bytes_that_come_after_the_deletion_go_too(folders, alice, monkeypatch):
 def test_a_copy_goes_on_where_it_stopped(folders, alice, monkeypatch):
     _, second = folders
     artifact = given(alice, {"a": b"1", "b": b"2", "c": b"3"})
-    write, written = second.write, []
+    write, written = second.write, list[str]()
 
     def breaks_once(key, chunks):
         if len(written) == 1:
@@ -339,8 +340,8 @@ def test_a_pruned_or_condemned_checkpoint_is_not_copied(folders, alice):
 
 def test_the_rate_is_kept(monkeypatch):
     slept: list[float] = []
-    monkeypatch.setattr(copies.time, "monotonic", lambda: 5.0)
-    monkeypatch.setattr(copies.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)
+    monkeypatch.setattr(time, "sleep", slept.append)
     pace = copies._Pace(10 * copies.MIB)
     assert list(pace.limit([bytes(copies.MIB)] * 3)) == [bytes(copies.MIB)] * 3
     assert slept == pytest.approx([0.1, 0.2])
@@ -353,8 +354,8 @@ def test_nothing_is_copied_without_a_second_store(local_store, alice):
     assert not ArtifactCopy.objects.exists()
 
 
-def test_the_checks_pass_for_the_settings_of_these_tests(folders):
+def test_the_checks_pass_for_the_settings_of_these_tests(folders, settings):
     call_command("check")
-    shutil.rmtree(stores.settings.SOUK_ARTIFACT_SECOND_FOLDER)
+    shutil.rmtree(settings.SOUK_ARTIFACT_SECOND_FOLDER)
     with pytest.raises(FileNotFoundError, match="Is its disk mounted"):
         stores.get_second_store()

@@ -12,9 +12,9 @@ from benchmarks.setups.training_steps import SHAPES
 from jobs.client.training_plan import plan_training, with_memory_floor, without_less_memory
 from jobs.spec import canonical, from_wire
 from jobs.wire import Fix, Plan, QuoteView
-from runtimes.plan.families import read_shape
 from runtimes.plan.memory import Place
 from runtimes.plan.step_time import Speed, reckon_step
+from runtimes.shapes.families import read_shape
 from runtimes.train.config import parse_config
 from tests.unit.jobs.client.conftest import Run
 from tests.unit.jobs.client.fake_server import FakeMarketplace

@@ -12,9 +12,9 @@ from benchmarks.setups.training_memory import CASES, predicted_peak
 from benchmarks.setups.training_steps import SHAPES, SIZES
 from runtimes.plan import memory as planned
 from runtimes.plan.advice import advise, floor_bytes
-from runtimes.plan.families import read_shape
 from runtimes.plan.memory import Memory, Place, host_bytes, reckon_memory
-from runtimes.plan.shapes import ModelMistake
+from runtimes.shapes.families import read_shape
+from runtimes.shapes.shape import ModelMistake
 from runtimes.train.config import TrainConfig, parse_config
 
 GIB = 1 << 30

@@ -6,11 +6,11 @@ Defaults are those of the transformers that the runtime has (a test compares the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from runtimes.plan.shapes import Experts, Linear, ModelMistake, ModelShape, UnknownModel
+from runtimes.shapes.shape import Experts, Linear, ModelMistake, ModelShape, UnknownModel
 
 HIDDEN_MAX = 1 << 17
 INNER_MAX = 1 << 20
@@ -307,3 +307,34 @@ FAMILIES: dict[str, Callable[[_Keys, str], ModelShape]] = {
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
 }
+
+
+def keys_that_count(model_config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a config.json decides its shape: the keys that `read_shape` looks at, as far as they hold plain values.
+
+    `read_shape` of the result is the same. Empty for a model that it does not know: nothing can be reckoned of it.
+    """
+    seen = _Seen(model_config)
+    try:
+        read_shape(seen)
+    except ModelMistake:
+        return {}
+    plain = {key: value for key, value in seen.found.items() if value is None or isinstance(value, int | float | str)}
+    return dict(sorted(plain.items()))
+
+
+class _Seen(Mapping[str, Any]):
+    """A mapping that remembers which of its keys were read."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._content, self.found = content, dict[str, Any]()
+
+    def __getitem__(self, key: str) -> Any:
+        self.found[key] = self._content[key]
+        return self.found[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._content)
+
+    def __len__(self) -> int:
+        return len(self._content)

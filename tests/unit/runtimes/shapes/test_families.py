@@ -8,9 +8,8 @@ import pytest
 
 from benchmarks.setups.training_steps import SHAPES
 from runtimes.contract import shipped_model_config
-from runtimes.plan.families import FAMILIES, read_shape
-from runtimes.plan.reading import keys_that_count
-from runtimes.plan.shapes import ModelMistake, UnknownModel, flops_per_token
+from runtimes.shapes.families import FAMILIES, keys_that_count, read_shape
+from runtimes.shapes.shape import ModelMistake, UnknownModel, flops_per_token
 
 SMALL: dict[str, Any] = {
     "vocab_size": 384,
