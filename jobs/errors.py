@@ -308,6 +308,14 @@ class ResultNotReady(JobsError):
     code = "result_not_ready"
 
 
+class InputMixed(JobsError):
+    message = (
+        "{path!r} is among the job's files, and {folder}/ is kept for what an earlier job left. Rename one of them."
+    )
+    code = "input_mixed"
+    status = 400
+
+
 class UnknownInput(JobsError):
     message = "There is no input {artifact_id}, or it is not yours. Upload the job's files first."
     code = "unknown_input"

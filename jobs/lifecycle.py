@@ -29,7 +29,6 @@ from billing.proofs.escrow import SignedHoldAuthorization
 from jobs.errors import (
     CapTooLow,
     HoldCannotGrow,
-    InputNotReady,
     JobEnded,
     JobNotEnded,
     JobNotFound,
@@ -45,7 +44,7 @@ from jobs.leases import leasing
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.pricing.price_locks import price_of, spent_usd_micros
 from jobs.quoting import quotes
-from jobs.results import find_results, keep_results
+from jobs.results import find_results, keep_results, require_apart, require_complete
 from jobs.spec import Spec, canonical
 from jobs.states import JOB_ENDS, JOB_WAITING, JobState
 from marketplace.accounts.models import Organisation, User
@@ -76,8 +75,8 @@ def submit(
     `key_id`: the API key that the user submits it with; None: in person.
     In escrow mode with the hold that the customer's wallet signed for it, which the contract opens before it is placed.
 
-    Raises UnknownKind, ImageNotAllowed, ResultNotReady, QuoteExpired, QuoteMismatch, QuoteUsed, TooManyWaiting,
-    SpendLimitReached; NotEnoughMoney with the missing amount; and what `holding.check` raises.
+    Raises UnknownKind, ImageNotAllowed, ResultNotReady, InputNotReady, InputMixed, QuoteExpired, QuoteMismatch,
+    QuoteUsed, TooManyWaiting, SpendLimitReached; NotEnoughMoney with the missing amount; and what `holding.check` raises.
     """
     kind = kind_named(spec.kind)
     quotes.check_image(spec)
@@ -85,9 +84,9 @@ def submit(
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
         _require_turn(organisation)
         input_artifact = kind.find_input(organisation, spec) or input_artifact
-        if input_artifact is not None and not Artifact.objects.stays_complete(input_artifact):
-            raise InputNotReady(artifact_id=str(input_artifact.pk))
         results = find_results(organisation, spec)
+        require_complete([*([input_artifact] if input_artifact else []), *results.values()])
+        require_apart(spec, input_artifact)
         holding.check(quote, spec, authorization)
         if authorization is None:
             kind.require_money(organisation, quote, spec)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jobs.client.ignoring import IGNORE_FILES, SKIPPED, Ignoring
 from jobs.spec import Spec, SpecError, SpecErrors
+from jobs.spec.task_fields import TRAINED_FOLDER
 from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, PATH_DEPTH_MAX, ArtifactFile, file_name_mistake
 from runtimes.contract import sha256_file
 
@@ -48,9 +49,17 @@ def gather_files(spec: Spec, folder: Path) -> Gathered:
             errors.append(SpecError(None, None, f"files[{index}]", message, "a file or folder that is there"))
     mistakes = ((path, mistake) for path in sorted(found) if (mistake := file_name_mistake(path)))
     errors += [SpecError(None, None, "files", f"{path!r} {mistake}") for path, mistake in mistakes]
-    mixed = sorted({path.partition("/")[0] for path in found} & spec.inputs.keys())
+    kept = {*spec.inputs, *([TRAINED_FOLDER] if spec.evaluation else [])}
+    mixed = sorted({path.partition("/")[0] for path in found} & kept)
     errors += [
-        SpecError(None, None, f"inputs.{name}", f"{name!r} is among the files, too", "another name") for name in mixed
+        SpecError(
+            None,
+            None,
+            f"inputs.{name}" if name in spec.inputs else "evaluation",
+            f"{name!r}, which is kept for what another job left, is among the files, too",
+            "another name",
+        )
+        for name in mixed
     ]
     if not errors and len(found) > FILES_PER_ARTIFACT_MAX:
         message = f"{len(found)} files are too many"

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import posixpath
-import re
-from typing import Final
 
 from jobs.kinds.base import Kind
 from jobs.models import ArtifactPart, FollowingEvaluation, Job
 from jobs.spec import Spec, from_wire
+from jobs.spec.kinds.eval import PINNED
 from jobs.spec.kinds.train import TrainSpec, train_of
 from jobs.states import JobState
 from marketplace.foundation import clock
 from provider_agent.protocol import Program
 from runtimes.contract import shipped_models
-
-_PINNED: Final = re.compile(r".+@[0-9a-f]{40}")  # a hub's id with a commit, which nobody can change
 
 
 class Train(Kind):
@@ -36,7 +33,7 @@ class Train(Kind):
     def pins_input(self, job: Job) -> bool:
         """Not with a model by its name on the hub: its owner may change it between two attempts."""
         train = train_of(from_wire(job.spec))
-        if train is None or train.model in shipped_models() or _PINNED.fullmatch(train.model):
+        if train is None or train.model in shipped_models() or PINNED.fullmatch(train.model):
             return True
         parts = ArtifactPart.objects.filter(artifact=job.input_artifact).values_list("files", flat=True)
         folder = posixpath.normpath(train.model)  # as the node finds it: `model/` and `./model` are one

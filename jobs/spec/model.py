@@ -40,6 +40,7 @@ NODES_MAX = 1024
 DEFAULT_ISOLATION: Final = "container"
 AUTO_SECONDS: Final = 300  # between checkpoints of a program that cannot reckon its own interval
 NAME_CHARACTERS_MAX = 63
+JOB_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"  # which an id could be too
 KIND_CHARACTERS_MAX = 16  # Job.kind
 LIST_MAX = 100
 ENV_MAX = 200
@@ -178,7 +179,7 @@ class Retry(Section):
 class JobResult(Section):
     """What an earlier job of the same organisation left."""
 
-    job: Annotated[str, StringConstraints(min_length=1, max_length=63)] = Field(
+    job: Annotated[str, StringConstraints(pattern=JOB_NAME)] = Field(
         description="the id of a job of yours that completed, or its name: of the one that completed last"
     )
 
@@ -194,7 +195,7 @@ class JobFields(Section):
     """The keys of a job file that every kind of job has; the section of its own kind stands beside them."""
 
     kind: Annotated[str, StringConstraints(max_length=KIND_CHARACTERS_MAX)]  # one of jobs.spec.kinds.registry
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = Field(
+    name: Annotated[str, StringConstraints(pattern=JOB_NAME)] = Field(
         description="1 to 63 small letters, digits and -, not beginning with -"
     )
     resources: Resources = Field(

@@ -120,6 +120,11 @@ class Checkpointer:
             self._pending.result()
             self._pending = None
 
+    def close(self) -> None:
+        """Wait for the last checkpoint, and give back the memory that saves are copied into: none follows."""
+        self.wait()
+        self._stager.close()
+
     def check(self) -> None:
         """Raise what went wrong in the background, if it already did; never waits."""
         if self._pending is not None and self._pending.done():

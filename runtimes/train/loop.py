@@ -200,7 +200,7 @@ def finish(training: Training, container: Container) -> None:
     with training.copies.as_exported():
         if config.sample_every >= 0:
             report_sample(training)
-        training.checkpointer.wait()
+        training.checkpointer.close()  # the export needs memory, too
         weights = gather_weights(training, container)
     files = wait_for_results(
         ranks, lambda _: export(training, container, weights) if ranks.is_leader else [], "export"

@@ -6,9 +6,10 @@ above may not import a runtime, so the table is here, too; a test holds both to 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
@@ -20,6 +21,7 @@ from jobs.spec.task_fields import TaskFields
 from runtimes.contract import shipped_models
 
 MODELS_MAX = 8
+PINNED: Final = re.compile(r".+@[0-9a-f]{40}")  # a hub's id with a commit, which nobody can change
 ModelName = Annotated[str, Field(min_length=1, max_length=300)]
 Check = Callable[[str, Mapping[str, Any], Path], Iterator[Finding]]
 
@@ -117,6 +119,17 @@ def check_model(name: str, data: Mapping[str, Any], where: Path) -> Iterator[Fin
     elif _is_sent(name, data) is False and data.get("network", "none") != "public":
         message = f"{name!r} is not among files, so it is fetched from the hub, and network is none"
         yield where, message, f"files: [..., {name}], or network: public"
+
+
+def check_fetched_later(name: str, data: Mapping[str, Any], where: Path) -> Iterator[Finding]:
+    """What another job fetches from the hub again is the same then, and needs no secret: those go with this job."""
+    if _is_sent(name, data) is not False or name in shipped_models() or data.get("network") != "public":
+        return
+    if not PINNED.fullmatch(name):
+        yield where, f"{name!r} may be another one on the hub when it is fetched again", f"{name}@COMMIT as train.model"
+    if data.get("secrets"):
+        message = f"{name!r} is fetched from the hub again, and the secrets go with the training"
+        yield where, message, f"files: [..., {name}], or no secrets"
 
 
 def check_task(name: str, data: Mapping[str, Any], where: Path) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeGuard
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from jobs.spec.kinds.base import Finding, SpecKind, is_count
-from jobs.spec.model import Spec
+from jobs.spec.model import JOB_NAME, Spec
 from jobs.spec.section import FilePath, Label, Micros, Percent, Seconds, Section, listed
 from jobs.spec.units import format_duration, format_money
 
@@ -28,7 +28,6 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 # Fields of the section that are seconds: canonical JSON writes them as durations, as a job file may.
 _SECONDS = {"scale": ("queue", "idle", "wake"), "limits": ("request",), "rollout": ("step",)}
 _HUB = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(@[A-Za-z0-9._-]{1,64})?$"
-_JOB = r"^[a-z0-9][a-z0-9-]{0,62}$"  # a name, which an id could be too
 _MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$"
 
 
@@ -39,7 +38,7 @@ def _folder(value: str) -> str:
 class ModelSource(Section):
     """Where the weights come from: exactly one of these."""
 
-    job: Annotated[str, StringConstraints(pattern=_JOB)] | None = Field(
+    job: Annotated[str, StringConstraints(pattern=JOB_NAME)] | None = Field(
         None, description="the id of a finished training of yours, or a name: the newest of that name"
     )
     folder: Annotated[FilePath, AfterValidator(_folder)] | None = Field(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from jobs.spec.kinds.base import Finding, SpecKind, check_own_command, check_work, is_count
-from jobs.spec.kinds.eval import check_each, check_model, check_task
+from jobs.spec.kinds.eval import check_each, check_fetched_later, check_model, check_task
 from jobs.spec.kinds.flops import flops_per_token
 from jobs.spec.model import FILES_MAX, INPUTS_MAX, Spec
 from jobs.spec.section import Number, Section, listed
@@ -356,6 +356,7 @@ def _check_evaluation(data: Mapping[str, Any]) -> Iterator[Finding]:
             yield where, f"{base!r} could be what the training leaves below {TRAINED_FOLDER}/", "a copy of another name"
         elif isinstance(base, str) and base:
             yield from check_model(base, data, where)
+            yield from check_fetched_later(base, data, where)
 
 
 def _check_trained_folder(data: Mapping[str, Any]) -> Iterator[Finding]:

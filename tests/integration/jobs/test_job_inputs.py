@@ -8,8 +8,8 @@ import pytest
 
 from jobs import lifecycle
 from jobs.artifacts import prune, retention
-from jobs.errors import ArtifactInUse, ResultNotReady
-from jobs.models import Artifact, ArtifactKind, JobInput
+from jobs.errors import ArtifactInUse, InputMixed, ResultNotReady
+from jobs.models import Artifact, ArtifactKind, ArtifactPart, JobInput
 from jobs.quoting import quotes
 from jobs.running.assignments import make_assignment
 from marketplace.foundation import clock
@@ -98,6 +98,16 @@ def test_it_is_kept_until_the_job_has_ended(alice, node):
     assert (artifact.state, artifact.kept_until) == ("complete", None)
     lifecycle.cancel(job.pk, actor="alice")
     assert prune.unneeded(later).filter(pk=artifact.pk).exists()
+
+
+@pytest.mark.parametrize("path", ["tuned/model/config.json", "tuned"])
+def test_files_of_its_own_lie_in_no_folder_of_a_result(alice, node, path):
+    first, _ = ended_training(alice)
+    own = create_in_state(Artifact, "complete", organisation=alice, kind="input", completed_at=clock.now())
+    ArtifactPart.objects.create(artifact=own, files=[{"path": path, "size": 1, "sha256": "0" * 64}])
+    spec = stage.spec_of(name="second", files=["."], inputs={"tuned": {"job": str(first.pk)}})
+    with pytest.raises(InputMixed, match="tuned/ is kept for what an earlier job left"):
+        stage.submit(alice, spec, input_artifact=own)
 
 
 def test_an_agent_of_before_is_passed_over(alice):

@@ -140,6 +140,7 @@ TRAINING: dict[str, Any] = {
     "train": {"model": "base", "data": "python-docs"},
     "evaluation": {"tasks": "tasks/one.yaml", "budget": {"max_total": 0.5}},
 }
+HUB_MODEL = "owner/name@" + "a" * 40
 CAP = {"max_total": 1}
 TRAINING_ID = "01234567-89ab-cdef-0123-456789abcdef"
 EARLIER_ID = "11234567-89ab-cdef-0123-456789abcdef"
@@ -181,10 +182,35 @@ def test_the_base_comes_first_and_an_own_hourly_price_counts() -> None:
     spec = evaluation_after(training, job=TRAINING_ID, inputs={"earlier": EARLIER_ID})
     assert canonical(spec)["eval"]["models"] == ["base", "trained/model"]
     assert (spec.budget.max_per_gpu_hour_usd_micros, spec.budget.deadline_seconds) == (200_000, 7200)
-    hub = TRAINING | {"network": "public", "resources": {"kind": "any"}, "train": {"model": "owner/name"}}
+    hub = TRAINING | {"network": "public", "resources": {"kind": "any"}, "train": {"model": HUB_MODEL}}
+    del hub["secrets"]
     hub["evaluation"] = {**TRAINING["evaluation"], "compare_with_base": True}
     spec = evaluation_after(from_wire(hub), job=TRAINING_ID, inputs={})
-    assert (canonical(spec)["eval"]["models"][0], spec.network) == ("owner/name", "public")
+    assert (canonical(spec)["eval"]["models"][0], spec.network) == (HUB_MODEL, "public")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"train": {"model": "owner/name"}}, "may be another one on the hub"),
+        ({"train": {"model": "owner/name@main"}}, "may be another one on the hub"),
+        ({"secrets": ["HF_TOKEN"]}, "the secrets go with the training"),
+    ],
+)
+def test_a_base_that_cannot_be_fetched_again_is_refused(changes: dict[str, Any], expected: str) -> None:
+    hub = followed(compare_with_base=True) | {
+        "network": "public",
+        "resources": {"kind": "any"},
+        "train": {"model": HUB_MODEL},
+        "secrets": [],
+    }
+    (mistake,) = mistakes(hub | changes)
+    assert expected in mistake
+
+
+@pytest.mark.parametrize("job", ["", "Two Words", "x\0y", "n" * 64])
+def test_a_name_that_no_job_can_have_is_no_input(job: str) -> None:
+    assert "inputs.base.job" in "\n".join(mistakes(followed() | {"inputs": {"base": {"job": job}}}))
 
 
 def test_every_good_file_leads_to_an_evaluation_that_is_good_too() -> None:
