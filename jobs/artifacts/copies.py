@@ -25,7 +25,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import F, Min, Q, QuerySet, Window
+from django.db.models import Exists, F, Min, OuterRef, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from billing.notices import alerts
@@ -122,7 +122,8 @@ def left_over() -> QuerySet[ArtifactCopy]:
 def waiting() -> QuerySet[Artifact]:
     """What shall have a copy and has none. What nobody has good bytes of is not waited for."""
     settled = Q(copied_at__isnull=False) | Q(is_damaged=True)
-    return _wanted().exclude(pk__in=ArtifactCopy.objects.filter(settled, store=second_store_name()).values("pk"))
+    mine = ArtifactCopy.objects.filter(settled, store=second_store_name(), pk=OuterRef("pk"))
+    return _wanted().filter(~Exists(mine))
 
 
 def counts() -> dict[str, int]:

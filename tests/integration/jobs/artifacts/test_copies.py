@@ -307,6 +307,18 @@ def test_copies_that_are_late_alert_and_are_counted(folders, alice, tmp_path, mo
     assert not Alert.objects.open().exists()
 
 
+def test_the_alert_closes_once_the_second_store_is_switched_off(folders, alice, settings, monkeypatch):
+    given(alice, {"a": b"1"})
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(hours=7))
+    copies.alert_behind()
+    assert Alert.objects.open().exists()
+    settings.SOUK_ARTIFACT_SECOND_STORE = ""
+    assert "jobs.tasks.copy_artifacts" in {each["task"] for each in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert tasks.copy_artifacts() == 0
+    assert not Alert.objects.open().exists()
+
+
 def test_whoever_cries_wolf_has_the_stores_read_once(folders, alice, monkeypatch):
     artifact = given(alice, {"a": b"1"})
     assert not copies.suspect(artifact.pk), "there is no copy"
