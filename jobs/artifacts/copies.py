@@ -2,7 +2,8 @@
 
     copy_due        (periodic) complete artifacts without a copy get one; of suspected ones both stores are read
     suspect         bytes of the first store were missing or wrong: readers go to the copy until both were read
-    delete_copy     the copy goes with its artifact
+    release_copy    the artifact is gone, and its copy is due to go
+    delete_copy     it goes: by the sweep (`prune`), since it waits for the second store
     alert_behind    operators are told while a copy is late
 
 Only bytes with the announced SHA-256 are written to either store: they are hashed while they are read, and the last
@@ -10,7 +11,7 @@ piece is held back until the sum is right. What fails is tried later and later, 
 organisations take turns. A file that is there in full is not sent again, so that a copy goes on where it stopped.
 
 Bytes may be written a moment after their artifact was deleted. So a row exists before the first one is, says until when
-more may come, and is deleted once they cannot: `prune` deletes the bytes of both stores as long as it exists.
+more may come, and is deleted once they cannot: as long as it exists, the sweep deletes the copy's bytes.
 """
 
 from __future__ import annotations
@@ -93,6 +94,11 @@ def suspect(artifact_id: UUID) -> bool:
     if copied.filter(unchecked, suspected_at=None).update(suspected_at=now, next_try_at=now):
         log.warning("Bytes of an artifact are missing or wrong in the first store. artifact_id=%s", artifact_id)
     return copied.filter(suspected_at__isnull=False).exists()
+
+
+def release_copy(artifact_id: UUID) -> None:
+    """The artifact is gone: the next sweep deletes its copy. Asks no store, so a customer's request may call it."""
+    ArtifactCopy.objects.filter(pk=artifact_id).update(next_try_at=clock.now())
 
 
 def delete_copy(artifact_id: UUID) -> bool:

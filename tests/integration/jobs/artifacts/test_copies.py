@@ -204,7 +204,10 @@ def test_the_copy_goes_with_its_artifact(pair, alice):
     artifact = given(alice)
     tasks.copy_artifacts()
     prune.delete_for(alice, artifact.pk, actor="alice")
-    assert (first.sizes(prefix_for(artifact.pk)), second.sizes(prefix_for(artifact.pk))) == ({}, {})
+    assert first.sizes(prefix_for(artifact.pk)) == {}
+    assert len(second.sizes(prefix_for(artifact.pk))) == 3, "no request waits for the second store"
+    assert prune.prune_all() == 1
+    assert second.sizes(prefix_for(artifact.pk)) == {}
     assert not ArtifactCopy.objects.exists()
 
 
@@ -216,7 +219,8 @@ def test_a_store_that_is_away_keeps_neither_the_others_bytes_nor_its_own(folders
     prune.delete_for(alice, artifact.pk, actor="alice")
     assert first.sizes(prefix_for(artifact.pk)) == {}
     assert fetch(other) == {"a": b"2"}, "nobody needs the second store for this"
-    assert prune.prune_all() == 0, "it is tried again in some minutes, not at every sweep"
+    assert prune.prune_all() == 0
+    assert ArtifactCopy.objects.get(pk=artifact.pk).next_try_at > clock.now(), "tried again in minutes, not each sweep"
     (tmp_path / "unplugged").rename(tmp_path / "other disk")
     ArtifactCopy.objects.update(next_try_at=clock.now())
     assert len(second.sizes(prefix_for(artifact.pk))) == 1
@@ -232,10 +236,20 @@ def test_a_first_store_that_cannot_delete_keeps_no_copy_alive(folders, alice, mo
     with monkeypatch.context() as broken:
         broken.setattr(first, "delete_prefix", lambda prefix: (_ for _ in ()).throw(OSError("read-only file system")))
         prune.delete_for(alice, artifact.pk, actor="alice")
+        assert prune.prune_all() == 1, "the first failed again, and the sweep went on to the copy"
         assert second.sizes(prefix_for(artifact.pk)) == {}
-        assert prune.prune_all() == 0, "it failed again, and the sweep went on"
     assert prune.prune_all() == 1
     assert first.sizes(prefix_for(artifact.pk)) == {}
+
+
+def test_a_sweep_of_copies_ends_at_the_first_failure(folders, alice, tmp_path):
+    gone = [given(alice, {"a": str(number).encode()}) for number in range(3)]
+    tasks.copy_artifacts()
+    (tmp_path / "other disk").rename(tmp_path / "unplugged")
+    for artifact in gone:
+        prune.delete_for(alice, artifact.pk, actor="alice")
+    assert prune.prune_all() == 0
+    assert copies.left_over().count() == 2, "one was tried and put off"
 
 
 def test_bytes_that_come_after_the_deletion_go_too(folders, alice, monkeypatch):
