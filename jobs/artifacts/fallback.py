@@ -1,13 +1,15 @@
 """Which store a file is read from: the first one, or the second where the first has lost or changed it.
 
     before an address is made   one listing of the first store: what is missing there, or has another size, comes from
-                                the copy, and so does everything while the first store does not answer
+                                the copy, and so does everything while the first store does not answer: that says
+                                nothing of the bytes, so nobody suspects them, and it is asked again after
+                                AWAY_SECONDS only
     while bytes are sent        the local store's page hashes a whole file as it goes out; a wrong sum is noted, and
                                 the next request for it is answered from the copy
     after they came             whoever fetched says so (`damaged` in the request for addresses): a bucket's bytes go
                                 past this server, and it sees none of them
 
-All that is noted is that the artifact is suspected; `copies` reads both stores for it and repairs either. Without a
+All that is noted of bytes is that the artifact is suspected; `copies` reads both stores for it and repairs either. Without a
 copy nothing of this costs anything, and nothing changes.
 """
 
@@ -16,9 +18,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
+from weakref import WeakKeyDictionary
 
 from jobs.artifacts import copies
 from jobs.artifacts.choice import get_second_store, get_store, second_store_name
@@ -26,7 +30,11 @@ from jobs.artifacts.local import LocalStore
 from jobs.artifacts.store import Store, artifact_of, key_for, prefix_for
 from jobs.models import Artifact, ArtifactCopy, ArtifactPart
 
+AWAY_SECONDS: Final = 30.0  # a store that did not answer is not asked for a listing again before: each would wait
+
 log = logging.getLogger(__name__)
+
+_away_until: WeakKeyDictionary[Store, float] = WeakKeyDictionary()  # by time.monotonic(), of this process
 
 Choose = Callable[[str], Store]
 
@@ -42,12 +50,12 @@ def stores_for(artifact: Artifact, parts: Iterable[ArtifactPart]) -> Choose:
     }
     is_suspected = copy.suspected_at is not None
     there = {} if is_suspected else _sizes(first, artifact)
-    lost = {key for key, size in wanted.items() if there.get(key) != size}
+    lost = {key for key, size in wanted.items() if there is None or there.get(key) != size}
     if not lost:
         return lambda key: first
-    if not is_suspected:
+    if there is not None and not is_suspected:
         copies.suspect(artifact.pk)
-    copied = _sizes(second, artifact)
+    copied = _sizes(second, artifact) or {}
     better = {key for key in lost if copied.get(key) == wanted[key]}
     return lambda key: second if key in better else first
 
@@ -128,10 +136,13 @@ def _second() -> Store | None:
         return None
 
 
-def _sizes(store: Store, artifact: Artifact) -> dict[str, int]:
-    """What a store has of an artifact; nothing where it does not answer."""
+def _sizes(store: Store, artifact: Artifact) -> dict[str, int] | None:
+    """What a store has of an artifact; None where it does not answer, or did not AWAY_SECONDS ago."""
+    if time.monotonic() < _away_until.get(store, 0.0):
+        return None
     try:
         return store.sizes(prefix_for(artifact.pk))
     except Exception:
         log.exception("A store did not list an artifact.", extra={"artifact_id": str(artifact.pk)})
-        return {}
+        _away_until[store] = time.monotonic() + AWAY_SECONDS
+        return None

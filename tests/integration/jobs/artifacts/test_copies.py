@@ -17,7 +17,7 @@ from django.core.management import call_command
 from billing.models.alerts import Alert
 from jobs import tasks
 from jobs.artifacts import choice as stores
-from jobs.artifacts import copies, downloads, inputs, prune
+from jobs.artifacts import copies, downloads, fallback, inputs, prune
 from jobs.artifacts.s3 import make_client
 from jobs.artifacts.store import Store, key_for, prefix_for
 from jobs.client.download import download_artifact
@@ -227,6 +227,26 @@ def test_a_store_that_is_away_keeps_neither_the_others_bytes_nor_its_own(folders
     assert prune.prune_all() == 1
     assert second.sizes(prefix_for(artifact.pk)) == {}
     assert list(ArtifactCopy.objects.values_list("pk", flat=True)) == [other.pk]
+
+
+def test_a_first_store_that_is_away_is_not_suspected_and_asked_once(folders, alice, monkeypatch):
+    first, second = folders
+    artifact = given(alice, {"a": b"1"})
+    parts, asked = list(artifact.parts.all()), list[str]()
+    tasks.copy_artifacts()
+
+    def away(prefix):
+        asked.append(prefix)
+        raise OSError("timed out")
+
+    monkeypatch.setattr(first, "sizes", away)
+    for _ in range(2):
+        assert fallback.stores_for(artifact, parts)(key_of(artifact, "a")) is second
+    assert len(asked) == 1, "the second reader does not wait for it"
+    assert ArtifactCopy.objects.get().suspected_at is None
+    monkeypatch.undo()
+    monkeypatch.setattr(fallback, "_away_until", {first: time.monotonic() - 1})
+    assert fallback.stores_for(artifact, parts)(key_of(artifact, "a")) is first
 
 
 def test_a_first_store_that_cannot_delete_keeps_no_copy_alive(folders, alice, monkeypatch):
