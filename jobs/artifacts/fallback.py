@@ -9,8 +9,8 @@
     after they came             whoever fetched says so (`damaged` in the request for addresses): a bucket's bytes go
                                 past this server, and it sees none of them
 
-All that is noted of bytes is that the artifact is suspected; `copies` reads both stores for it and repairs either. Without a
-copy nothing of this costs anything, and nothing changes.
+All that is noted of bytes is that the artifact is suspected; `copies` reads both stores for it and repairs either.
+Without a copy nothing of this costs anything, and nothing changes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 from weakref import WeakKeyDictionary
@@ -39,8 +40,11 @@ _away_until: WeakKeyDictionary[Store, float] = WeakKeyDictionary()  # by time.mo
 Choose = Callable[[str], Store]
 
 
-def stores_for(artifact: Artifact, parts: Iterable[ArtifactPart]) -> Choose:
-    """Key -> the store whose address is to be given; asks the stores only where there is a copy."""
+def stores_for(artifact: Artifact, parts: Iterable[ArtifactPart], *, is_damaged: bool = False) -> Choose:
+    """Key -> the store whose address is to be given; asks the stores only where there is a copy.
+
+    `is_damaged`: whoever asks got other bytes than announced, and is sent to the copy whether that is noted or not.
+    """
     first, copy = get_store(), copy_of(artifact)
     second = _second() if copy is not None else None
     if copy is None or second is None:
@@ -48,13 +52,13 @@ def stores_for(artifact: Artifact, parts: Iterable[ArtifactPart]) -> Choose:
     wanted = {
         key_for(artifact.pk, part.node_rank, at): file["size"] for part in parts for at, file in enumerate(part.files)
     }
-    is_suspected = copy.suspected_at is not None
+    is_suspected = copy.suspected_at is not None or is_damaged
     there = {} if is_suspected else _sizes(first, artifact)
     lost = {key for key, size in wanted.items() if there is None or there.get(key) != size}
     if not lost:
         return lambda key: first
     if there is not None and not is_suspected:
-        copies.suspect(artifact.pk)
+        copies.suspect(artifact.pk, is_measured=True)
     copied = _sizes(second, artifact) or {}
     better = {key for key in lost if copied.get(key) == wanted[key]}
     return lambda key: second if key in better else first
@@ -78,9 +82,10 @@ def open_local(key: str) -> BinaryIO | None:
     if opened is not None and not copied.exists():
         return opened
     if opened is None and isinstance(first, LocalStore):
-        copies.suspect(artifact_id)
+        copies.suspect(artifact_id, is_measured=True)
     if opened is not None and not copied.filter(suspected_at__isnull=False).exists():
-        return _Hashed(opened, lambda: copies.suspect(artifact_id))  # type: ignore[return-value]  # what is read of it
+        note = partial(copies.suspect, artifact_id, is_measured=True)
+        return _Hashed(opened, note)  # type: ignore[return-value]  # what is read of it
     second = _second()
     from_copy = second.open_file(key) if isinstance(second, LocalStore) else None
     if from_copy is None:
