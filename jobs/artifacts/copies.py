@@ -194,7 +194,7 @@ def alert_behind() -> None:
 
 def alert_damaged() -> None:
     """Raise or close the one alert about artifacts that are good in neither store."""
-    damaged = _of_complete().filter(is_damaged=True).order_by("next_try_at")
+    damaged = _of_complete().filter(is_damaged=True, artifact__in=_wanted()).order_by("next_try_at")
     newest = damaged.last()
     if newest is None:
         alerts.close(DAMAGED_ALERT)
