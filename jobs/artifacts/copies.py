@@ -1,16 +1,22 @@
 """A second copy of what is kept, in another failure domain: made in the background, repaired from either side.
 
-    copy_due        (periodic) complete artifacts without a copy get one; of suspected ones both stores are read
+    copy_due        (periodic) both stores are read for suspected artifacts; complete ones without a copy get one
     suspect         bytes of the first store were missing or wrong: readers go to the copy until both were read
-    delete_copy     the copy goes with its artifact
+    release_copy    the artifact is gone, and its copy is due to go
+    delete_copy     it goes: by the sweep (`prune`), since it waits for the second store
     alert_behind    operators are told while a copy is late
+    alert_damaged   and while neither store has the announced bytes of something
 
 Only bytes with the announced SHA-256 are written to either store: they are hashed while they are read, and the last
 piece is held back until the sum is right. What fails is tried later and later, and costs no other artifact its turn;
 organisations take turns. A file that is there in full is not sent again, so that a copy goes on where it stopped.
 
+A check costs a reading of both stores, and whoever fetches may ask for one. So checks have a share of each run and one
+artifact of each organisation in it, go on by file where that ended, and claims have a number a day. What was found good
+in neither store is damaged until a check by digests, never by sizes, finds it good.
+
 Bytes may be written a moment after their artifact was deleted. So a row exists before the first one is, says until when
-more may come, and is deleted once they cannot: `prune` deletes the bytes of both stores as long as it exists.
+more may come, and is deleted once they cannot: as long as it exists, the sweep deletes the copy's bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +26,12 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import F, Min, Q, QuerySet, Window
+from django.db.models import Exists, F, Min, OuterRef, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from billing.notices import alerts
@@ -39,14 +45,19 @@ from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 
 ARTIFACTS_PER_RUN_MAX: Final = 200
-RUN_SECONDS_MAX: Final = 60.0  # after which no further file is begun
+CHECK_SECONDS_MAX: Final = 20.0  # of a run, after which no further file is checked
+COPY_SECONDS_MAX: Final = 40.0  # of a run, after which no further file is copied
 BUSY: Final = timedelta(minutes=10)  # a claim; renewed while bytes come, and longer than any store waits for one
 RENEW_SECONDS: Final = 10.0
 RETRY_FIRST: Final = timedelta(minutes=1)  # doubled with each failure
 RETRY_MAX: Final = timedelta(days=1)
 DELETE_AGAIN: Final = timedelta(minutes=5)
-SUSPECT_EVERY: Final = timedelta(hours=6)  # a suspicion costs a reading of both stores: whoever cries wolf pays nothing
+SUSPECT_EVERY: Final = timedelta(hours=6)  # a check costs a reading of both stores: whoever cries wolf pays nothing
+CLAIMS_PER_DAY_MAX: Final = 20  # artifacts of an organisation that are checked because somebody says so
+DAY: Final = timedelta(days=1)
 ALERT: Final = "artifact_copies_behind"
+DAMAGED_ALERT: Final = "artifacts_damaged"
+NO_PROGRESS: Final = {"checked_files": 0, "lost_files": 0}  # of a check
 MIB: Final = 1024 * 1024
 
 log = logging.getLogger(__name__)
@@ -66,33 +77,49 @@ class _Stores:
 
     first: Store
     second: Store
-    ends_at: float  # of this run, by time.monotonic()
+    ends_at: float  # no further file is begun after it, by time.monotonic()
     pace: _Pace = field(default_factory=lambda: _Pace(settings.SOUK_ARTIFACT_SECOND_MIB_PER_SECOND * MIB))
 
 
 def copy_due() -> int:
     """Copy, or check, what is due; how many artifacts now have a whole copy that they had not, or had in doubt."""
     if not second_store_name():
-        alerts.close(ALERT)
+        alerts.close_all([ALERT, DAMAGED_ALERT])
         return 0
     count = 0
     with log_failures("Artifacts could not be copied: the second store is away."):
         count = _copy_all(get_store(), get_second_store())
     alert_behind()
+    alert_damaged()
     return count
 
 
-def suspect(artifact_id: UUID) -> bool:
-    """Take note that bytes of the first store are missing or wrong; whether there is a copy to read instead.
+def suspect(artifact_id: UUID, *, is_measured: bool = False) -> bool:
+    """Take note that bytes of the first store are missing or wrong; whether all readers go to the copy now.
 
-    It is checked once in SUSPECT_EVERY at most: until then a further suspicion changes nothing.
+    It is checked once in SUSPECT_EVERY at most: until then a further suspicion changes nothing. Neither does a claim,
+    which nobody here has measured, once CLAIMS_PER_DAY_MAX artifacts of the organisation were checked in a day or wait
+    for it. Claims that come at one moment may pass that number by a few.
     """
     now = clock.now()
     copied = ArtifactCopy.objects.filter(pk=artifact_id, store=second_store_name(), copied_at__isnull=False)
     unchecked = Q(checked_at=None) | Q(checked_at__lte=now - SUSPECT_EVERY)
-    if copied.filter(unchecked, suspected_at=None).update(suspected_at=now, next_try_at=now):
-        log.warning("Bytes of an artifact are missing or wrong in the first store. artifact_id=%s", artifact_id)
+    fresh = copied.filter(unchecked, suspected_at=None)
+    if (is_measured or _may_claim(artifact_id)) and fresh.update(suspected_at=now, next_try_at=now):
+        text = "Bytes of an artifact are missing or wrong in the first store. artifact_id=%s is_measured=%s"
+        log.warning(text, artifact_id, is_measured)
     return copied.filter(suspected_at__isnull=False).exists()
+
+
+def _may_claim(artifact_id: UUID) -> bool:
+    owner = Artifact.objects.filter(pk=artifact_id).values("organisation")
+    recent = Q(suspected_at__isnull=False) | Q(checked_at__gt=clock.now() - DAY)
+    return ArtifactCopy.objects.filter(recent, artifact__organisation__in=owner).count() < CLAIMS_PER_DAY_MAX
+
+
+def release_copy(artifact_id: UUID) -> None:
+    """The artifact is gone: the next sweep deletes its copy. Asks no store, so a customer's request may call it."""
+    ArtifactCopy.objects.filter(pk=artifact_id).update(next_try_at=clock.now())
 
 
 def delete_copy(artifact_id: UUID) -> bool:
@@ -122,18 +149,23 @@ def left_over() -> QuerySet[ArtifactCopy]:
 def waiting() -> QuerySet[Artifact]:
     """What shall have a copy and has none. What nobody has good bytes of is not waited for."""
     settled = Q(copied_at__isnull=False) | Q(is_damaged=True)
-    return _wanted().exclude(pk__in=ArtifactCopy.objects.filter(settled, store=second_store_name()).values("pk"))
+    mine = ArtifactCopy.objects.filter(settled, store=second_store_name(), pk=OuterRef("pk"))
+    return _wanted().filter(~Exists(mine))
 
 
 def counts() -> dict[str, int]:
     """How many artifacts are copied, waiting, suspected, damaged."""
-    mine = ArtifactCopy.objects.filter(store=second_store_name(), artifact__state=ArtifactState.COMPLETE)
+    mine = _of_complete()
     return {
         "copied": mine.filter(copied_at__isnull=False).count(),
         "waiting": waiting().count(),
         "suspected": mine.filter(suspected_at__isnull=False).count(),
         "damaged": mine.filter(is_damaged=True).count(),
     }
+
+
+def _of_complete() -> QuerySet[ArtifactCopy]:
+    return ArtifactCopy.objects.filter(store=second_store_name(), artifact__state=ArtifactState.COMPLETE)
 
 
 def behind_seconds() -> float:
@@ -160,15 +192,36 @@ def alert_behind() -> None:
     )
 
 
+def alert_damaged() -> None:
+    """Raise or close the one alert about artifacts that are good in neither store."""
+    damaged = _of_complete().filter(is_damaged=True, artifact__in=_wanted()).order_by("next_try_at")
+    newest = damaged.last()
+    if newest is None:
+        alerts.close(DAMAGED_ALERT)
+        return
+    alerts.raise_once(
+        DAMAGED_ALERT,
+        kind=DAMAGED_ALERT,
+        subject=newest.pk,
+        message=(
+            f"{damaged.count()} artifacts have files of which neither store has the announced bytes. Restore them in"
+            f" one store from a backup, or delete the artifacts. {newest.pk}: {newest.last_error}"
+        ),
+    )
+
+
 def _copy_all(first: Store, second: Store | None) -> int:
+    """First what is checked, then what is copied, each with its own time: neither waits for ever for the other."""
     if second is None:
         return 0
-    count, stores = 0, _Stores(first, second, time.monotonic() + RUN_SECONDS_MAX)
-    for artifact_id in list(_due().values_list("pk", flat=True)[:ARTIFACTS_PER_RUN_MAX]):
-        if time.monotonic() > stores.ends_at:
-            break
-        with log_failures("An artifact could not be copied.", artifact_id=str(artifact_id)):
-            count += _copy_one(stores, artifact_id)
+    count, stores = 0, _Stores(first, second, 0.0)
+    for due, seconds in ((_due_checks, CHECK_SECONDS_MAX), (_due_copies, COPY_SECONDS_MAX)):
+        stores.ends_at = time.monotonic() + seconds
+        for artifact_id in list(due().values_list("pk", flat=True)[:ARTIFACTS_PER_RUN_MAX]):
+            if time.monotonic() > stores.ends_at:
+                break
+            with log_failures("An artifact could not be copied.", artifact_id=str(artifact_id)):
+                count += _copy_one(stores, artifact_id)
     return count
 
 
@@ -177,15 +230,28 @@ def _wanted() -> QuerySet[Artifact]:
     return Artifact.objects.complete().exclude(kind=ArtifactKind.CHECKPOINT, condemned_at__isnull=False)
 
 
-def _due() -> QuerySet[Artifact]:
-    """The oldest of each organisation, then the second ones, and so on; suspected ones first."""
+def _due_checks() -> QuerySet[Artifact]:
+    """Of each organisation one that is suspected or damaged: one whose check has begun, if any, else the oldest."""
+    now = clock.now()
+    due = Q(copy__suspected_at__isnull=False) | Q(copy__is_damaged=True)
+    found = _wanted().filter(due & _is_free(now), copy__store=second_store_name(), copy__next_try_at__lte=now)
+    order = [F("copy__checked_files").desc(), F("copy__next_try_at").asc(), F("completed_at").asc()]
+    turn = Window(RowNumber(), partition_by=[F("organisation")], order_by=order)
+    return found.annotate(turn=turn).filter(turn=1).order_by("copy__next_try_at")
+
+
+def _due_copies() -> QuerySet[Artifact]:
+    """The oldest of each organisation, then the second ones, and so on."""
     now, name = clock.now(), second_store_name()
     elsewhere = Q(copy__isnull=True) | ~Q(copy__store=name)
-    due = Q(copy__copied_at=None) | Q(copy__suspected_at__isnull=False)
-    free = Q(copy__busy_until=None) | Q(copy__busy_until__lte=now)
-    found = _wanted().filter(elsewhere | (due & free & Q(copy__next_try_at__lte=now)))
+    due = Q(copy__copied_at=None, copy__is_damaged=False, copy__next_try_at__lte=now)
+    found = _wanted().filter(elsewhere | (due & _is_free(now)))
     turn = Window(RowNumber(), partition_by=[F("organisation")], order_by=[F("completed_at").asc()])
-    return found.annotate(turn=turn).order_by(F("copy__suspected_at").asc(nulls_last=True), "turn", "completed_at")
+    return found.annotate(turn=turn).order_by("turn", "completed_at")
+
+
+def _is_free(now: datetime) -> Q:
+    return Q(copy__busy_until=None) | Q(copy__busy_until__lte=now)
 
 
 def _copy_one(stores: _Stores, artifact_id: UUID) -> bool:
@@ -193,8 +259,9 @@ def _copy_one(stores: _Stores, artifact_id: UUID) -> bool:
     row = _claim(artifact_id)
     if row is None:
         return False
+    is_check, renew = _needs_check(row), _Renewal(row.pk)
     try:
-        with_more = _copy_files(stores, row)
+        with_more = _check_files(stores, row, renew) if is_check else _copy_files(stores, row, renew)
     except ArtifactGone:
         delete_copy(artifact_id)
         return False
@@ -204,14 +271,24 @@ def _copy_one(stores: _Stores, artifact_id: UUID) -> bool:
             raise
         log.warning("An artifact has no good bytes to copy. artifact_id=%s error=%s", artifact_id, error)
         return False
-    if with_more:  # this run's time is over, and the next one goes on
-        ArtifactCopy.objects.filter(pk=row.pk).update(busy_until=None)
-        return False
     now = clock.now()
-    fields: dict[str, Any] = {"checked_at": now} if row.suspected_at else {}
+    if with_more:  # this run's time is over, and a later one goes on, after other organisations
+        fields = {"next_try_at": now, "last_error": row.last_error} | _progress(row)
+        ArtifactCopy.objects.filter(pk=row.pk).update(busy_until=None, **fields)
+        return False
+    fields = {"checked_at": now} if is_check else {}
     fields |= {"tries": 0, "suspected_at": None, "is_damaged": False, "last_error": "", "busy_until": None}
-    ArtifactCopy.objects.filter(pk=row.pk).update(copied_at=now, **fields)
+    ArtifactCopy.objects.filter(pk=row.pk).update(copied_at=now, **fields, **NO_PROGRESS)
     return True
+
+
+def _needs_check(row: ArtifactCopy) -> bool:
+    """Whether sizes say nothing: its bytes may be wrong in either store."""
+    return row.suspected_at is not None or row.is_damaged
+
+
+def _progress(row: ArtifactCopy) -> dict[str, Any]:
+    return {"checked_files": row.checked_files, "lost_files": row.lost_files}
 
 
 def _claim(artifact_id: UUID) -> ArtifactCopy | None:
@@ -222,50 +299,72 @@ def _claim(artifact_id: UUID) -> ArtifactCopy | None:
     row, _ = ArtifactCopy.objects.get_or_create(pk=artifact_id, defaults={"store": name, "next_try_at": now})
     if row.store != name:  # the operator chose another store: what was in the one before is no copy here
         row.store, row.copied_at, row.suspected_at, row.tries, row.is_damaged = name, None, None, 0, False
+        row.checked_files = row.lost_files = 0
     row.busy_until = now + BUSY
     row.save()
     return row
 
 
-def _copy_files(stores: _Stores, row: ArtifactCopy) -> bool:
-    """Every file of an artifact; True where time ran out. Raises DamagedBytes after all others were copied."""
+def _copy_files(stores: _Stores, row: ArtifactCopy, renew: _Renewal) -> bool:
+    """Send what the second store lacks; True where time ran out. Raises DamagedBytes after all others were copied."""
     damaged: list[str] = []
-    renew = _Renewal(row.pk)
-    for part in row.artifact.parts.filter(is_complete=True).order_by("node_rank"):
-        present = stores.second.sizes(prefix_for(row.pk, part.node_rank))
-        for index, file in enumerate(part.files):
-            key = key_for(row.pk, part.node_rank, index)
-            if row.suspected_at is None and present.get(key) == file["size"]:
-                continue
-            # What is suspected is checked as a whole: half a check would have to be remembered file by file.
-            if row.suspected_at is None and time.monotonic() > stores.ends_at:
-                return True
-            try:
-                _copy_file(stores, row, key, file, renew)
-            except DamagedBytes as error:
-                damaged.append(str(error))
+    present = stores.second.sizes(prefix_for(row.pk))
+    for key, file in _files_of(row):
+        if present.get(key) == file["size"]:
+            continue
+        if time.monotonic() > stores.ends_at:
+            return True
+        try:
+            stores.second.write(key, _good(stores, stores.first, key, file, renew))
+        except DamagedBytes as error:
+            damaged.append(str(error))
     renew.now()
     if damaged:
         raise DamagedBytes(f"{len(damaged)} files: {damaged[0]}")
     return False
 
 
-def _copy_file(stores: _Stores, row: ArtifactCopy, key: str, file: dict[str, Any], renew: _Renewal) -> None:
-    def good(store: Store) -> Iterator[bytes]:
-        return renew.during(stores.pace.limit(_verified(store, key, file["size"], file["sha256"])))
+def _check_files(stores: _Stores, row: ArtifactCopy, renew: _Renewal) -> bool:
+    """Read every file in both stores and repair it, one at least; True where time ran out: `row` says how far it came.
 
-    if row.suspected_at is None:
-        stores.second.write(key, good(stores.first))
-        return
-    is_first, is_second = (_is_good(good(store)) for store in (stores.first, stores.second))
+    Raises DamagedBytes after the last file, where one was good in neither store.
+    """
+    for at, (key, file) in enumerate(list(_files_of(row))[row.checked_files :]):
+        if at and time.monotonic() > stores.ends_at:
+            return True
+        try:
+            _check_file(stores, row, key, file, renew)
+        except DamagedBytes as error:
+            row.last_error = row.last_error if row.lost_files else str(error)[:ERROR_CHARACTERS_MAX]
+            row.lost_files += 1
+        row.checked_files += 1
+    renew.now()
+    if row.lost_files:
+        raise DamagedBytes(f"{row.lost_files} files: {row.last_error}")
+    return False
+
+
+def _files_of(row: ArtifactCopy) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(key, file) of all nodes' parts, always in the same order."""
+    for part in row.artifact.parts.filter(is_complete=True).order_by("node_rank"):
+        for index, file in enumerate(part.files):
+            yield key_for(row.pk, part.node_rank, index), file
+
+
+def _check_file(stores: _Stores, row: ArtifactCopy, key: str, file: dict[str, Any], renew: _Renewal) -> None:
+    is_first, is_second = (_is_good(_good(stores, each, key, file, renew)) for each in (stores.first, stores.second))
     if not is_first and not is_second:
         raise DamagedBytes(f"{key} has other bytes than announced in both stores")
     if is_first and is_second:
         return
     source, target = (stores.first, stores.second) if is_first else (stores.second, stores.first)
-    target.write(key, good(source))
+    target.write(key, _good(stores, source, key, file, renew))
     ArtifactCopy.objects.filter(pk=row.pk).update(repaired_files=F("repaired_files") + 1)
     log.warning("A file was repaired. key=%s in=%s", key, "the second store" if is_first else "the first store")
+
+
+def _good(stores: _Stores, store: Store, key: str, file: dict[str, Any], renew: _Renewal) -> Iterator[bytes]:
+    return renew.during(stores.pace.limit(_verified(store, key, file["size"], file["sha256"])))
 
 
 def _is_good(chunks: Iterable[bytes]) -> bool:
@@ -298,13 +397,16 @@ def _verified(store: Store, key: str, size: int, sha256: str) -> Iterator[bytes]
 
 
 def _note_failure(row: ArtifactCopy, error: Exception) -> None:
-    later = min(RETRY_FIRST * 2 ** min(row.tries, 20), RETRY_MAX)
-    is_damaged = isinstance(error, DamagedBytes)
-    fields: dict[str, Any] = {"is_damaged": is_damaged, "busy_until": None, "next_try_at": clock.now() + later}
-    if is_damaged and row.suspected_at:  # both were read: there is nothing better to be had from the second
-        fields |= {"suspected_at": None, "checked_at": clock.now(), "copied_at": None}
-    text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
-    ArtifactCopy.objects.filter(pk=row.pk).update(tries=F("tries") + 1, last_error=text, **fields)
+    """Put off the next try. What was damaged stays so while a store is away: that is no verdict."""
+    later, now = min(RETRY_FIRST * 2 ** min(row.tries, 20), RETRY_MAX), clock.now()
+    text = f"{type(error).__name__}: {error}"
+    fields: dict[str, Any] = _progress(row)
+    if isinstance(error, DamagedBytes):  # the next try reads both stores, and is no more frequent than other checks
+        later = max(later, SUSPECT_EVERY)
+        fields = {"is_damaged": True, "copied_at": None, "suspected_at": None, **NO_PROGRESS}
+        fields |= {"checked_at": now} if _needs_check(row) else {}
+    fields |= {"tries": F("tries") + 1, "last_error": text[:ERROR_CHARACTERS_MAX]}
+    ArtifactCopy.objects.filter(pk=row.pk).update(busy_until=None, next_try_at=now + later, **fields)
 
 
 def _is_complete(artifact_id: UUID) -> bool:

@@ -26,7 +26,7 @@ def remote_files(artifact: Artifact, *, is_damaged: bool = False) -> list[Remote
         copies.suspect(artifact.pk)
     until = clock.now() + timedelta(seconds=DOWNLOAD_URL_SECONDS)
     parts = list(artifact.parts.filter(is_complete=True).order_by("node_rank"))
-    store_of = fallback.stores_for(artifact, parts)
+    store_of = fallback.stores_for(artifact, parts, is_damaged=is_damaged)
     hashes: defaultdict[str, set[str]] = defaultdict(set)
     for part in parts:
         for file in part.files:

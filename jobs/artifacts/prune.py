@@ -1,8 +1,8 @@
 """What may go: checkpoints that newer ones replace, uploads that nobody will finish, and inputs that no job needs.
 
 A row's state changes first, its bytes go after the commit. The part keeps its list of files until they have gone, so
-that the sweep finds what a crash in between left behind; what the second store has goes with them, and is found by its
-row (`copies.py`) until it has. Once more they go when nobody can have an address to PUT to
+that the sweep finds what a crash in between left behind. What the second store has is left to the sweep, which finds it
+by its row (`copies.py`): no request waits for that store. Bytes go once more when nobody can have an address to PUT to
 any more: a bucket takes bytes for whoever has one, and nobody would ever count or delete them.
 """
 
@@ -98,12 +98,11 @@ def prune_all() -> int:
     gone = ArtifactPart.objects.filter(artifact__state__in=[ArtifactState.ABANDONED, ArtifactState.DELETED])
     left = gone.filter(~Q(files=[]) | Q(urls_until__lte=clock.now() - PUT_MAX))
     ids = left.values_list("artifact_id", flat=True).distinct()[:ARTIFACTS_PER_SWEEP_MAX]
-    copied = copies.left_over().values_list("pk", flat=True)[:ARTIFACTS_PER_SWEEP_MAX]
-    for artifact_id in dict.fromkeys([*ids, *copied]):
+    for artifact_id in list(ids):
         with log_failures("Bytes could not be deleted.", artifact_id=str(artifact_id)):
             _delete_bytes(artifact_id)
             changed += 1
-    return changed
+    return changed + _delete_copies()
 
 
 def unneeded(before: datetime) -> QuerySet[Artifact]:
@@ -157,10 +156,21 @@ def _prune_inputs() -> int:
     return delete(unneeded(before).filter(kind=ArtifactKind.INPUT, completed_at__lt=before), reason="not_needed")
 
 
+def _delete_copies() -> int:
+    """Delete what the second store has of artifacts that are gone, until it fails: then it is likely away; how many."""
+    deleted = 0
+    for artifact_id in list(copies.left_over().values_list("pk", flat=True)[:ARTIFACTS_PER_SWEEP_MAX]):
+        if not copies.delete_copy(artifact_id):
+            break
+        deleted += 1
+    return deleted
+
+
 def _delete_bytes_on_commit(artifact_ids: Iterable[UUID]) -> None:
     for artifact_id in artifact_ids:
 
         def delete_bytes(artifact_id: UUID = artifact_id) -> None:  # Django cannot name a partial that fails
+            copies.release_copy(artifact_id)
             _delete_bytes(artifact_id)
 
         transaction.on_commit(delete_bytes, robust=True)
@@ -168,7 +178,6 @@ def _delete_bytes_on_commit(artifact_ids: Iterable[UUID]) -> None:
 
 def _delete_bytes(artifact_id: UUID) -> None:
     now = clock.now()
-    copies.delete_copy(artifact_id)  # of its own: neither store's failure keeps the other's bytes
     get_store().delete_prefix(prefix_for(artifact_id))
     parts = ArtifactPart.objects.filter(artifact_id=artifact_id)
     parts.update(files=[])

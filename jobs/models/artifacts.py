@@ -114,6 +114,8 @@ class ArtifactCopy(models.Model):
     busy_until = models.DateTimeField(null=True, blank=True)  # until then somebody may write bytes of it
     suspected_at = models.DateTimeField(null=True, blank=True)  # when bytes of the first store were missing or wrong
     checked_at = models.DateTimeField(null=True, blank=True)  # when both stores' bytes were last read for that
+    checked_files = models.PositiveIntegerField(default=0, db_default=0)  # of the check that is under way
+    lost_files = models.PositiveIntegerField(default=0, db_default=0)  # that it found good in neither store
     repaired_files = models.PositiveIntegerField(default=0)  # that one store got back from the other
     is_damaged = models.BooleanField(default=False)  # neither store has the announced bytes of some file
     last_error = models.CharField(max_length=ERROR_CHARACTERS_MAX, blank=True, default="")

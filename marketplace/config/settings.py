@@ -387,7 +387,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         ("jobs.tasks.prune_artifacts", 30.0, False),
         ("jobs.tasks.charge_storage", 900.0, False),
         ("jobs.tasks.check_plans", 60.0, False),
-        *([("jobs.tasks.copy_artifacts", 30.0, False)] if SOUK_ARTIFACT_SECOND_STORE else []),
+        ("jobs.tasks.copy_artifacts", 30.0, False),  # without a second store it closes the alerts of the one before
         ("billing.tasks.release_pending", 5.0, False),
         ("billing.tasks.seal_transfers", 60.0, False),
         ("billing.tasks.dispatch_due", 5.0, False),

@@ -17,7 +17,7 @@ from django.core.management import call_command
 from billing.models.alerts import Alert
 from jobs import tasks
 from jobs.artifacts import choice as stores
-from jobs.artifacts import copies, downloads, inputs, prune
+from jobs.artifacts import copies, downloads, fallback, inputs, prune
 from jobs.artifacts.s3 import make_client
 from jobs.artifacts.store import Store, key_for, prefix_for
 from jobs.client.download import download_artifact
@@ -199,12 +199,105 @@ def test_bytes_other_than_announced_are_never_copied_and_cost_nobody_else(pair, 
     assert copies.waiting().count() == 0, "nobody waits for what does not exist"
 
 
+def again() -> int:
+    """The next run, as if the time of all tries had come."""
+    ArtifactCopy.objects.update(next_try_at=clock.now())
+    return tasks.copy_artifacts()
+
+
+def test_what_both_stores_lost_stays_damaged_until_one_has_it_again(folders, alice, monkeypatch):
+    first, second = folders
+    artifact = given(alice)
+    key = key_of(artifact)
+    tasks.copy_artifacts()
+    damage(first, key)
+    damage(second, key)
+    copies.suspect(artifact.pk)
+    for tries in (1, 2):
+        assert again() == 0
+        row = ArtifactCopy.objects.get()
+        assert (row.is_damaged, row.copied_at, row.suspected_at, row.tries) == (True, None, None, tries)
+    with monkeypatch.context() as away:
+        away.setattr(second, "chunks", lambda key: (_ for _ in ()).throw(OSError("timed out")))
+        assert again() == 0
+    assert ArtifactCopy.objects.get().is_damaged, "a store that is away is no verdict"
+    alert = Alert.objects.open().get()
+    assert alert.kind == "artifacts_damaged"
+    assert "1 artifacts" in alert.message
+    first.write(key, [FILES["weights.bin"]])
+    assert again() == 1
+    assert content(second, key) == FILES["weights.bin"]
+    row = ArtifactCopy.objects.get()
+    assert (row.is_damaged, row.copied_at is None, row.checked_files, row.lost_files) == (False, False, 0, 0)
+    assert not Alert.objects.open().exists()
+
+
+def test_a_check_goes_on_where_it_stopped_and_forgets_no_loss(folders, alice):
+    first, second = folders
+    artifact = given(alice, {"a": b"1", "b": b"2", "c": b"3"})
+    tasks.copy_artifacts()
+    damage(first, key_of(artifact, "a"))
+    damage(second, key_of(artifact, "a"))
+    damage(first, key_of(artifact, "b"))
+    copies.suspect(artifact.pk)
+    without_time = copies._Stores(first, second, time.monotonic() - 1)
+    for checked in (1, 2):
+        assert not copies._copy_one(without_time, artifact.pk)
+        row = ArtifactCopy.objects.get()
+        assert (row.checked_files, row.lost_files, row.repaired_files) == (checked, 1, checked - 1)
+        assert row.suspected_at is not None
+    assert not copies._copy_one(without_time, artifact.pk)
+    row = ArtifactCopy.objects.get()
+    assert (row.is_damaged, row.suspected_at, row.checked_files) == (True, None, 0)
+    assert "1 files" in row.last_error
+
+
+def test_checks_take_turns_and_keep_no_copy_waiting(folders, alice):
+    carol = stage.organisation("carol")
+    many = [given(alice, {"a": str(number).encode()}) for number in range(3)]
+    one = given(carol, {"a": b"carol's"})
+    tasks.copy_artifacts()
+    assert all(copies.suspect(each.pk) for each in [*many, one])
+    assert list(copies._due_checks().values_list("pk", flat=True)) == [many[0].pk, one.pk]
+    new = given(carol, {"a": b"new"})
+    assert tasks.copy_artifacts() == 3
+    assert ArtifactCopy.objects.get(pk=new.pk).copied_at is not None
+    assert set(ArtifactCopy.objects.exclude(suspected_at=None).values_list("pk", flat=True)) == {
+        many[1].pk,
+        many[2].pk,
+    }
+
+
+def test_claims_of_damage_have_a_number_a_day(folders, alice, monkeypatch):
+    _, second = folders
+    monkeypatch.setattr(copies, "CLAIMS_PER_DAY_MAX", 2)
+    many = [given(alice, {"a": str(number).encode()}) for number in range(3)]
+    other = given(stage.organisation("carol"), {"a": b"carol's"})
+    tasks.copy_artifacts()
+    assert [copies.suspect(each.pk) for each in many] == [True, True, False]
+    assert copies.suspect(other.pk), "another organisation has its own"
+    asked = fallback.stores_for(many[2], list(many[2].parts.all()), is_damaged=True)
+    assert asked(key_of(many[2], "a")) is second, "whoever claims it is sent to the copy all the same"
+    assert copies.suspect(many[2].pk, is_measured=True)
+    again()
+    again()
+    monkeypatch.setattr(copies, "SUSPECT_EVERY", timedelta(0))
+    assert not copies.suspect(many[0].pk), "checks of this day count"
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(hours=25))
+    ArtifactCopy.objects.update(suspected_at=None)
+    assert copies.suspect(many[0].pk)
+
+
 def test_the_copy_goes_with_its_artifact(pair, alice):
     first, second = pair
     artifact = given(alice)
     tasks.copy_artifacts()
     prune.delete_for(alice, artifact.pk, actor="alice")
-    assert (first.sizes(prefix_for(artifact.pk)), second.sizes(prefix_for(artifact.pk))) == ({}, {})
+    assert first.sizes(prefix_for(artifact.pk)) == {}
+    assert len(second.sizes(prefix_for(artifact.pk))) == 3, "no request waits for the second store"
+    assert prune.prune_all() == 1
+    assert second.sizes(prefix_for(artifact.pk)) == {}
     assert not ArtifactCopy.objects.exists()
 
 
@@ -216,13 +309,34 @@ def test_a_store_that_is_away_keeps_neither_the_others_bytes_nor_its_own(folders
     prune.delete_for(alice, artifact.pk, actor="alice")
     assert first.sizes(prefix_for(artifact.pk)) == {}
     assert fetch(other) == {"a": b"2"}, "nobody needs the second store for this"
-    assert prune.prune_all() == 0, "it is tried again in some minutes, not at every sweep"
+    assert prune.prune_all() == 0
+    assert ArtifactCopy.objects.get(pk=artifact.pk).next_try_at > clock.now(), "tried again in minutes, not each sweep"
     (tmp_path / "unplugged").rename(tmp_path / "other disk")
     ArtifactCopy.objects.update(next_try_at=clock.now())
     assert len(second.sizes(prefix_for(artifact.pk))) == 1
     assert prune.prune_all() == 1
     assert second.sizes(prefix_for(artifact.pk)) == {}
     assert list(ArtifactCopy.objects.values_list("pk", flat=True)) == [other.pk]
+
+
+def test_a_first_store_that_is_away_is_not_suspected_and_asked_once(folders, alice, monkeypatch):
+    first, second = folders
+    artifact = given(alice, {"a": b"1"})
+    parts, asked = list(artifact.parts.all()), list[str]()
+    tasks.copy_artifacts()
+
+    def away(prefix):
+        asked.append(prefix)
+        raise OSError("timed out")
+
+    monkeypatch.setattr(first, "sizes", away)
+    for _ in range(2):
+        assert fallback.stores_for(artifact, parts)(key_of(artifact, "a")) is second
+    assert len(asked) == 1, "the second reader does not wait for it"
+    assert ArtifactCopy.objects.get().suspected_at is None
+    monkeypatch.undo()
+    monkeypatch.setattr(fallback, "_away_until", {first: time.monotonic() - 1})
+    assert fallback.stores_for(artifact, parts)(key_of(artifact, "a")) is first
 
 
 def test_a_first_store_that_cannot_delete_keeps_no_copy_alive(folders, alice, monkeypatch):
@@ -232,10 +346,20 @@ def test_a_first_store_that_cannot_delete_keeps_no_copy_alive(folders, alice, mo
     with monkeypatch.context() as broken:
         broken.setattr(first, "delete_prefix", lambda prefix: (_ for _ in ()).throw(OSError("read-only file system")))
         prune.delete_for(alice, artifact.pk, actor="alice")
+        assert prune.prune_all() == 1, "the first failed again, and the sweep went on to the copy"
         assert second.sizes(prefix_for(artifact.pk)) == {}
-        assert prune.prune_all() == 0, "it failed again, and the sweep went on"
     assert prune.prune_all() == 1
     assert first.sizes(prefix_for(artifact.pk)) == {}
+
+
+def test_a_sweep_of_copies_ends_at_the_first_failure(folders, alice, tmp_path):
+    gone = [given(alice, {"a": str(number).encode()}) for number in range(3)]
+    tasks.copy_artifacts()
+    (tmp_path / "other disk").rename(tmp_path / "unplugged")
+    for artifact in gone:
+        prune.delete_for(alice, artifact.pk, actor="alice")
+    assert prune.prune_all() == 0
+    assert copies.left_over().count() == 2, "one was tried and put off"
 
 
 def test_bytes_that_come_after_the_deletion_go_too(folders, alice, monkeypatch):
@@ -287,7 +411,7 @@ def test_a_copy_goes_on_where_it_stopped(folders, alice, monkeypatch):
 def test_organisations_take_turns(folders, alice):
     many = [given(alice, {"a": str(number).encode()}) for number in range(3)]
     one = given(stage.organisation("carol"), {"a": b"carol's"})
-    assert list(copies._due().values_list("pk", flat=True)) == [many[0].pk, one.pk, many[1].pk, many[2].pk]
+    assert list(copies._due_copies().values_list("pk", flat=True)) == [many[0].pk, one.pk, many[1].pk, many[2].pk]
 
 
 def test_copies_that_are_late_alert_and_are_counted(folders, alice, tmp_path, monkeypatch, rf):
@@ -304,6 +428,18 @@ def test_copies_that_are_late_alert_and_are_counted(folders, alice, tmp_path, mo
     assert float(text.split("\nsouk_artifact_copies_behind_seconds ")[1].split()[0]) > 6 * 3600
     (tmp_path / "unplugged").rename(tmp_path / "other disk")
     assert tasks.copy_artifacts() == 1
+    assert not Alert.objects.open().exists()
+
+
+def test_the_alert_closes_once_the_second_store_is_switched_off(folders, alice, settings, monkeypatch):
+    given(alice, {"a": b"1"})
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(hours=7))
+    copies.alert_behind()
+    assert Alert.objects.open().exists()
+    settings.SOUK_ARTIFACT_SECOND_STORE = ""
+    assert "jobs.tasks.copy_artifacts" in {each["task"] for each in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert tasks.copy_artifacts() == 0
     assert not Alert.objects.open().exists()
 
 
