@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,22 +28,42 @@ MAKES = (
 READS = f'cat "$SOUK_CACHE_DIR/own/{KEY}/text" || echo nothing'
 WRITES = f'echo mine > "$SOUK_CACHE_DIR/own/{KEY}/more" || echo refused'
 
+SHELL = """
+from provider_agent import resident
+from provider_agent.lease.runtimes import base, registry
+
+class Shell(base.Runtime):
+    name = "shell"
+    def launch_command(self, assignment, *, python):
+        return ["bash", "-c", assignment.program.config["line"]]
+    def is_healthy(self, assignment, *, events, has_output, alive_seconds):
+        return has_output or alive_seconds >= 1.0
+    def has_cache(self, assignment):
+        return True
+
+registry.RUNTIMES["shell"] = Shell()
+raise SystemExit(resident.main())
+"""
+PROGRAM = [sys.executable, "-c", SHELL]  # the agent, with one more runtime that is its own and has a cache
+
 
 @pytest.fixture
 def running(bob: Bob) -> Bob:
     """Bob's node, enrolled and started."""
     bob.enrol()
-    bob.start()
+    bob.start(program=PROGRAM)
     return bob
 
 
-def give(bob: Bob, server: FakeServer, line: str, owner: str) -> Lease:
-    return server.give(bob.assignment(program=Program(command=["bash", "-c", line]), cache_owner=owner))
+def give(bob: Bob, server: FakeServer, line: str, owner: str, *, is_own: bool = False) -> Lease:
+    ours = Program(runtime="shell", config={"line": line})
+    program = Program(command=["bash", "-c", line]) if is_own else ours
+    return server.give(bob.assignment(program=program, cache_owner=owner))
 
 
-def said(bob: Bob, server: FakeServer, line: str, owner: str) -> str:
+def said(bob: Bob, server: FakeServer, line: str, owner: str, *, is_own: bool = False) -> str:
     """What a program printed that ended well."""
-    lease = give(bob, server, line, owner)
+    lease = give(bob, server, line, owner, is_own=is_own)
     report = until_ended(lease)
     assert report.reason is Reason.COMPLETED, lease.logs
     eventually(lambda: len(lease.logs) == report.log_bytes, "the last of the log")
@@ -56,6 +77,14 @@ def test_the_next_lease_of_a_customer_finds_it_and_no_other(running: Bob, server
     assert "nothing" in said(running, server, f'test -z "$SOUK_CACHE_DIR" && {READS}', ""), "no owner, no cache"
     names = {file.path for artifact in server.artifacts.values() for file in artifact.begin.files}
     assert not any("souk-cache" in name for name in names), "it is no output"
+
+
+def test_an_own_command_reads_nothing_and_leaves_nothing(running: Bob, server: FakeServer) -> None:
+    makes = MAKES.replace("test -d", "test -z")
+    assert "kept" not in said(running, server, makes, ALICE, is_own=True)
+    assert not list(running.folder.cache.glob(f"{ALICE}/*"))
+    said(running, server, MAKES, ALICE)
+    assert "made" not in said(running, server, READS, ALICE, is_own=True)
 
 
 def test_a_program_reaches_no_entry_of_another_and_changes_none_of_its_own(running: Bob, server: FakeServer) -> None:
