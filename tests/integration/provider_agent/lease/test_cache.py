@@ -97,15 +97,19 @@ def test_a_program_reaches_no_entry_of_another_and_changes_none_of_its_own(runni
     assert "made" not in said(running, server, f"cat {shlex.quote(str(path / 'text'))} || echo closed", CAROL)
 
 
-def test_what_was_left_is_kept_however_the_program_ended(running: Bob, server: FakeServer) -> None:
-    lease = give(running, server, f"{MAKES}; touch waits; sleep 600", ALICE)
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_what_a_program_left_is_kept_unless_it_was_stopped(running: Bob, server: FakeServer, is_stopped: bool) -> None:
+    lease = give(running, server, f"{MAKES}; touch waits; while [ ! -e go ]; do sleep 0.1; done; exit 7", ALICE)
     work = running.folder.lease(lease.assignment.lease_id) / "work"
     eventually((work / "waits").exists, "the entry")
     running.stop()
-    running.start()  # the next agent adopts the program
-    server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
-    until_ended(lease)
-    assert "made" in said(running, server, READS, ALICE)
+    running.start(program=PROGRAM)  # the next agent adopts the program
+    if is_stopped:
+        server.stop_lease(lease, Reason.NODE_DRAINED)
+    else:
+        running.let_go(lease.assignment.lease_id)
+    assert until_ended(lease).reason is (Reason.NODE_DRAINED if is_stopped else Reason.INTERNAL)
+    assert ("made" in said(running, server, READS, ALICE)) is not is_stopped
 
 
 def test_the_journal_can_be_read_by_the_release_before(running: Bob, server: FakeServer) -> None:
@@ -121,7 +125,7 @@ def test_the_journal_can_be_read_by_the_release_before(running: Bob, server: Fak
 
 def test_a_provider_who_keeps_none_offers_none(bob: Bob, server: FakeServer) -> None:
     bob.enrol(cache_gib=0)
-    bob.start()
+    bob.start(program=PROGRAM)
     assert "cache" not in server.nodes[bob.node_id()].facts.runtime_features
     left = bob.folder.cache / ALICE / "own" / KEY
     left.mkdir(parents=True)
