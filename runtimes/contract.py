@@ -12,7 +12,7 @@ OUTPUT_DIR. `runtimes/README.md` describes the same on one page.
                                    gang it holds that node's `preparing` and `started` and nothing else
         config.json                the `train` or `serve` section of the job file, for the built-in runtimes
         serve.sock                 of a serving runtime: HTTP, where the agent brings the requests
-        .souk-cache/KIND/KEY/      what later trainings of the same customer may use again on this node; see node_cache.py
+        .souk-cache/KIND/KEY/      what later trainings of the same customer may use on this node; see node_cache.py
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ CACHE_KEY = re.compile(r"[0-9a-f]{64}")  # a SHA-256 of everything that decides 
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
 HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
-RESERVED_NAMES = frozenset({"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, SERVE_SOCKET})
+RESERVED_NAMES = frozenset(
+    {"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, JOINED_FILE, NEW_CACHE_NAME, SERVE_SOCKET}
+)
 WHEELS_NAME = "wheels"  # beside a file of requirements: packages that are not fetched from the internet
 LOCK_NAME = "uv.lock"  # in place of a file of requirements, beside its project
 PROJECT_NAME = "pyproject.toml"
