@@ -112,6 +112,12 @@ def test_what_a_program_left_is_kept_unless_it_was_stopped(running: Bob, server:
     assert ("made" in said(running, server, READS, ALICE)) is not is_stopped
 
 
+def test_a_cache_that_cannot_be_opened_fails_no_lease(running: Bob, server: FakeServer) -> None:
+    running.folder.cache.write_text("no folder")
+    assert "nothing" in said(running, server, f'test -z "$SOUK_CACHE_DIR" && {READS}', ALICE)
+    eventually(lambda: "The cache could not be opened" in running.log_text(), "the warning")
+
+
 def test_the_journal_can_be_read_by_the_release_before(running: Bob, server: FakeServer) -> None:
     lease = give(running, server, "sleep 600", ALICE)
     eventually(lambda: lease.report, "the lease")
