@@ -12,7 +12,7 @@ OUTPUT_DIR. `runtimes/README.md` describes the same on one page.
                                    gang it holds that node's `preparing` and `started` and nothing else
         config.json                the `train` or `serve` section of the job file, for the built-in runtimes
         serve.sock                 of a serving runtime: HTTP, where the agent brings the requests
-        .souk-cache/KIND/KEY/      what later jobs of the same customer may use again on this node; see node_cache.py
+        .souk-cache/KIND/KEY/      what later trainings of the same customer may use on this node; see node_cache.py
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,39}")
 GANG_FILE = "gang.json"
 JOINED_FILE = ".gang-joined"
 GANG_FILE_BYTES_MAX = 64 * 1024
-# What a program leaves for later ones of its customer on the same node, below its work folder, and beside it what it
+# What our training leaves for later ones of its customer on the same node, below its work folder, and beside it what it
 # used of earlier ones: a line KIND/KEY each. A folder counts once its manifest is written.
 NEW_CACHE_NAME = ".souk-cache"
 CACHE_USED_NAME = "used"
@@ -69,7 +69,9 @@ CACHE_KEY = re.compile(r"[0-9a-f]{64}")  # a SHA-256 of everything that decides 
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
 HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
-RESERVED_NAMES = frozenset({"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, SERVE_SOCKET})
+RESERVED_NAMES = frozenset(
+    {"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, JOINED_FILE, NEW_CACHE_NAME, SERVE_SOCKET}
+)
 WHEELS_NAME = "wheels"  # beside a file of requirements: packages that are not fetched from the internet
 LOCK_NAME = "uv.lock"  # in place of a file of requirements, beside its project
 PROJECT_NAME = "pyproject.toml"
@@ -90,7 +92,7 @@ class Env(StrEnum):
     OUTPUT_DIR = "SOUK_OUTPUT_DIR"
     CHECKPOINT_DIR = "SOUK_CHECKPOINT_DIR"
     LENT_DIR = "SOUK_LENT_DIR"  # holds a folder for each label that the job names under `lent`; read-only
-    CACHE_DIR = "SOUK_CACHE_DIR"  # what earlier jobs of the customer left on this node, read-only; empty: no cache
+    CACHE_DIR = "SOUK_CACHE_DIR"  # what earlier trainings of the customer left on the node, read-only; empty: no cache
     RESUME_FROM = "SOUK_RESUME_FROM"  # folder of the checkpoint to resume from; empty at the first attempt
     EVENTS = "SOUK_EVENTS"  # path of events.jsonl
     CONFIG = "SOUK_CONFIG"  # path of config.json

@@ -1,4 +1,4 @@
-"""What earlier jobs of the same customer left on this node, found again by a digest. Standard library only.
+"""What earlier trainings of the same customer left on this node, found again by a digest. Standard library only.
 
     SOUK_CACHE_DIR/KIND/KEY/             an entry: a few files, and the MANIFEST with their SHA-256; read-only
     SOUK_WORK_DIR/.souk-cache/KIND/KEY/  the same, made by this program: the agent copies it once the manifest is there

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from jobs.kinds.base import Execution
 from jobs.kinds.believing import LEASE_SECONDS_MAX
 from jobs.kinds.registry import kind_of
 from jobs.leases.failure_rate import mean_seconds_to_failure
@@ -127,7 +128,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         network=spec.network,
         lent=spec.lent,
         outputs=spec.outputs,
-        cache_owner=cache_owner(lease) if execution.serve is None else "",
+        cache_owner=_cache_owner_of(lease, execution),
         inputs=results_of(job),
         shm_mib=spec.resources.shm_mib,
         seconds_max=seconds_payable(lease),
@@ -148,6 +149,11 @@ def cache_owner(lease: Lease) -> str:
         return ""
     text = f"cache {lease.node_id} {lease.attempt.job.organisation_id}"
     return hmac.digest(settings.SECRET_KEY.encode(), text.encode(), "sha256").hex()[:CACHE_OWNER_DIGITS]
+
+
+def _cache_owner_of(lease: Lease, execution: Execution) -> str:
+    """None for a command of the customer's own: what it leaves there our own programs would believe."""
+    return "" if execution.serve is not None or execution.program.command else cache_owner(lease)
 
 
 def seconds_payable(lease: Lease) -> int:

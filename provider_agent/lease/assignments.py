@@ -35,7 +35,8 @@ def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
     folder = context.folder.lease(assignment.lease_id)
     try:
         keep_secrets(folder, assignment.secrets)
-        keep_owner(folder, assignment.cache_owner)
+        if runtime_of(assignment).has_cache(assignment):
+            keep_owner(folder, assignment.cache_owner)
         with context.journal.transaction():
             context.journal.save_lease(entry)
             context.journal.save_fact(since_fact(assignment.lease_id), datetime.now(UTC).isoformat())

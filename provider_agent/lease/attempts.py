@@ -217,9 +217,16 @@ class Attempt:
     async def _wrap_up(self, ended: Exit) -> Ending:
         """Name the ending, then ship what must be there before it is reported: checkpoints, and the output.
 
-        Before that the cache takes what was left for it: a next attempt may begin here as soon as this one has ended.
+        Last the cache takes what was left for it: a next attempt may begin here as soon as this one has ended. Not
+        where the lease was stopped: who stops it waits for its end, and a node that leaves has no time.
         """
-        await self._take_entries()
+        ending = await self._ship_last(ended, self._name_exit(ended))
+        if self.entry.stop_reason is None and not ended.lease_expired:
+            await self._take_entries()
+        return ending
+
+    def _name_exit(self, ended: Exit) -> Ending:
+        """The ending by how the program ended; a full disk is named where one can be the cause."""
         ending = name_ending(
             ended,
             stop_reason=self.entry.stop_reason,
@@ -227,9 +234,13 @@ class Attempt:
             failure=last_failure(self._record.last_events()),
         )
         if ending.reason is Reason.EXIT_NONZERO and self._is_disk_full():
-            ending = Ending(Reason.DISK_FULL, "the node's disk is full", ending.exit_code)
-        elif ending.reason is Reason.EXIT_NONZERO and is_full(self._folder, LEASE_DISK_FULL_BYTES):
-            ending = Ending(ending.reason, f"{ending.message}; the job's disk on this node is full", ending.exit_code)
+            return Ending(Reason.DISK_FULL, "the node's disk is full", ending.exit_code)
+        if ending.reason is Reason.EXIT_NONZERO and is_full(self._folder, LEASE_DISK_FULL_BYTES):
+            return Ending(ending.reason, f"{ending.message}; the job's disk on this node is full", ending.exit_code)
+        return ending
+
+    async def _ship_last(self, ended: Exit, ending: Ending) -> Ending:
+        """Checkpoints, and the output of a program that completed; the ending, another one where that failed."""
         is_over = ending.reason in REASONS_WITHOUT_CONTACT or ending.reason is Reason.COMPLETED
         await self._watch.finish_checkpoints(ended, with_last=not is_over)
         if ending.reason in REASONS_WITHOUT_CONTACT:
@@ -246,16 +257,17 @@ class Attempt:
         return ending
 
     async def _take_entries(self) -> None:
-        """Into the node's cache, however the program ended; that it cannot be kept fails no attempt."""
+        """Into the node's cache, whatever the program's exit code; that it cannot be kept fails no attempt."""
         bytes_max = self._context.config.cache_gib * GIB
+        if not runtime_of(self.entry.assignment).has_cache(self.entry.assignment):
+            return
         try:
             lines = await asyncio.to_thread(
                 take_entries, self._context.folder, self._folder, self._record.work.resolve(), bytes_max=bytes_max
             )
-        except OSError as error:
-            log.warning("Nothing was kept in the cache: %s lease_id=%s", error, self.entry.lease_id)
-            return
-        append_to_log(self._folder, lines)
+            append_to_log(self._folder, lines)
+        except Exception as error:  # the work is done, and shipped
+            log.warning("Not all was kept in the cache: %s lease_id=%s", error, self.entry.lease_id)
 
     async def _ship_output(self, ending: Ending) -> Ending:
         """Completed, once the output has arrived; who is asked to stop before has as long as for a checkpoint."""

@@ -15,7 +15,7 @@ from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, ExecutorFa
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.journal import read_links
 from provider_agent.lease.cache.owners import load_owner, owner_folder, owners_in_use
-from provider_agent.lease.cache.room import GIB, keep_within
+from provider_agent.lease.cache.room import CHANGING, GIB, keep_within
 from provider_agent.lease.collecting import record_given
 from provider_agent.lease.disk_use import record_share
 from provider_agent.lease.fetch import fetch_artifact
@@ -164,12 +164,18 @@ def _launch_spec(
 
 
 def _open_cache(context: AgentContext, folder: Path) -> Path | None:
-    """The folder with the entries of the lease's customer; None where it has none, or the provider keeps none."""
+    """The folder with the entries of the lease's customer; None where it has none, or the provider keeps none.
+
+    None too where the disk fails: a program runs without a cache, only longer.
+    """
     owner, bytes_max = load_owner(folder), context.config.cache_gib * GIB
-    keep_within(context.folder, bytes_max=bytes_max, in_use=owners_in_use(context.folder, but=folder))
-    if not owner or bytes_max == 0:
+    try:
+        with CHANGING:
+            keep_within(context.folder, bytes_max=bytes_max, in_use=owners_in_use(context.folder, but=folder))
+            return owner_folder(context.folder, owner) if owner and bytes_max else None
+    except OSError as error:
+        log.warning("The cache could not be opened: %s lease_id=%s", error, folder.name)
         return None
-    return owner_folder(context.folder, owner)
 
 
 def overlay_for(context: AgentContext, assignment: Assignment, devices: list[DeviceFacts]) -> Overlay | None:

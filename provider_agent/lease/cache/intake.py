@@ -1,8 +1,10 @@
 """Copies what a program left for later ones of its customer into the cache, once its manifest is written.
 
     1. look through .souk-cache/KIND/KEY in the work folder: plain names, regular files, nothing through a link
+       in at most FOLDERS_MAX folders and for LOOK_SECONDS_MAX
     2. make room; what does not fit is left out, and the log says so
-    3. copy each file, as many bytes as it had, into a folder of the lease's; then rename that
+    3. copy each file, as many bytes as it had, into a folder of the lease's
+    4. look anew whose entries are in use, and make room anew: copying took minutes; then rename that folder
 
 The program may have written anything there, and may still run where it detached something. So bytes are copied and
 never linked, and what comes of a torn copy is found by its digests when it is to be used.
@@ -12,16 +14,16 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path, PurePath
 
 from provider_agent.config import DataFolder
 from provider_agent.lease.cache.owners import load_owner, owner_folder, owners_in_use
-from provider_agent.lease.cache.room import ARRIVING_NAME, NoRoomError, make_room, remove_entry
+from provider_agent.lease.cache.room import ARRIVING_NAME, CHANGING, NoRoomError, make_room, remove_entry
 from provider_agent.lease.snapshot import OPEN_FILE, read_bytes
 from provider_agent.lease.walking import open_below
 from provider_agent.protocol import file_name_mistake
@@ -37,11 +39,12 @@ from runtimes.contract import (
 
 ENTRIES_TAKEN_MAX = 16  # of one program
 NAMES_SEEN_MAX = 1000  # in one folder
+FOLDERS_MAX = 100  # of kinds and entries together, complete or not
+LOOK_SECONDS_MAX = 10.0  # for finding entries
 FILES_MAX = 16  # of one entry
 COPY_SECONDS_MAX = 120.0  # for everything that one program left: nobody pays for that time
 COPY_BYTES = 1 << 20
 MIB = 1024**2
-PLACING = threading.Lock()
 
 
 class TornError(Exception):
@@ -70,19 +73,28 @@ def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_ma
     owner = load_owner(lease_folder)
     if not owner or bytes_max == 0:
         return []
-    root, lines, until = folder.cache, [], time.monotonic() + COPY_SECONDS_MAX
+    root, lines, began = folder.cache, [], time.monotonic()
     own, arriving = owner_folder(folder, owner), root / ARRIVING_NAME / lease_folder.name
     _note_used(own, work)
-    in_use = owners_in_use(folder, but=lease_folder)
-    for left in islice(find_left(work), ENTRIES_TAKEN_MAX):
+
+    def make_way(target: Path, size: int) -> bool:
+        """Whether there is room now; False where another program may be reading what is at the target."""
+        in_use = owners_in_use(folder, but=lease_folder)
+        if owner in in_use and target.exists():
+            return False
+        make_room(root, owner, size, bytes_max=bytes_max, in_use=in_use)
+        return True
+
+    for left in islice(find_left(work, until=began + LOOK_SECONDS_MAX), ENTRIES_TAKEN_MAX):
         target = own / left.kind / left.key
-        if target.exists() and owner in in_use:  # another program may be reading what is there
-            continue
         try:
-            make_room(root, owner, left.size, bytes_max=bytes_max, in_use=in_use)
-            _copy(work, left, arriving, until=until)
-            with PLACING:  # of two that fitted each, one may fit no more
-                make_room(root, owner, left.size, bytes_max=bytes_max, in_use=in_use)
+            with CHANGING:
+                if not make_way(target, left.size):
+                    continue
+            _copy(work, left, arriving, until=began + COPY_SECONDS_MAX)
+            with CHANGING:  # of two that fitted each, one may fit no more; and other leases have come meanwhile
+                if not make_way(target, left.size):
+                    continue
                 _place(arriving, target)
         except (NoRoomError, TornError) as error:
             lines.append(f"not kept in this node's cache: {left.kind} of {left.size // MIB} MiB, because {error}")
@@ -93,12 +105,20 @@ def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_ma
     return lines
 
 
-def find_left(work: Path) -> Iterator[Left]:
-    """Every complete entry below a work folder, as far as its folders and files have plain names."""
+def find_left(work: Path, *, until: float) -> Iterator[Left]:
+    """Every complete entry below a work folder, as far as its folders and files have plain names.
+
+    In the first FOLDERS_MAX folders alone, and until `until` by the monotonic clock: a program may leave a million.
+    """
+    looked = count()
     for kind in _names(work, PurePath(NEW_CACHE_NAME), folders=True):
+        if next(looked) >= FOLDERS_MAX or time.monotonic() > until:
+            return
         if not CACHE_KIND.fullmatch(kind):
             continue
         for key in _names(work, PurePath(NEW_CACHE_NAME, kind), folders=True):
+            if next(looked) >= FOLDERS_MAX or time.monotonic() > until:
+                return
             sizes = _names(work, PurePath(NEW_CACHE_NAME, kind, key), folders=False) if CACHE_KEY.fullmatch(key) else {}
             if MANIFEST_NAME in sizes and len(sizes) <= FILES_MAX and not any(map(file_name_mistake, sizes)):
                 yield Left(kind, key, sizes)
@@ -170,4 +190,5 @@ def _note_used(own: Path, work: Path) -> None:
         kind, _, key = line.partition("/")
         folder = own / kind / key
         if CACHE_KIND.fullmatch(kind) and CACHE_KEY.fullmatch(key) and folder.is_dir():
-            os.utime(folder, follow_symlinks=False)
+            with suppress(FileNotFoundError):  # removed meanwhile
+                os.utime(folder, follow_symlinks=False)

@@ -7,7 +7,9 @@ is kept that would leave less of the disk than every agent keeps free.
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,9 @@ OWNER_SHARE = 2  # a customer has so many times less than the node
 LEAVING_PREFIX = "."  # of an entry that goes: it does not count, and what is left of it is removed
 ARRIVING_NAME = ".arriving"  # in it a folder a lease, named by its id, for what is being copied
 ENTRIES_MAX = 10_000  # of one node; small ones are no reason to look through a million
+# Held by whoever removes or places entries, from before it reads which owners are in use. A lease opens its cache under
+# it too, after its owner was noted: so what a program may read is in use, or was replaced before the program began.
+CHANGING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -42,16 +47,21 @@ class NoRoomError(Exception):
 
 
 def list_entries(root: Path) -> list[Kept]:
-    """Every entry of the node; links and other things that the agent did not make are none."""
-    return [
-        Kept(folder, _size(folder), folder.stat(follow_symlinks=False).st_mtime)
-        for folder in root.glob("[!.]*/*/*")
-        if not folder.name.startswith(LEAVING_PREFIX) and folder.is_dir() and not folder.is_symlink()
-    ]
+    """Every entry of the node; links and other things that the agent did not make are none, nor what just goes."""
+    found = []
+    for folder in root.glob("[!.]*/*/*"):
+        if folder.name.startswith(LEAVING_PREFIX) or folder.is_symlink() or not folder.is_dir():
+            continue
+        with suppress(FileNotFoundError):  # removed meanwhile
+            found.append(Kept(folder, _size(folder), folder.stat(follow_symlinks=False).st_mtime))
+    return found
 
 
 def make_room(root: Path, owner: str, size: int, *, bytes_max: int, in_use: Collection[str]) -> None:
-    """Remove old entries until `size` bytes more of `owner` fit; raises NoRoomError, and then nothing was removed."""
+    """Remove old entries until `size` bytes more of `owner` fit; raises NoRoomError, and then nothing was removed.
+
+    The caller holds CHANGING.
+    """
     found = sorted(list_entries(root), key=lambda each: each.used_at)
     own_max = bytes_max // OWNER_SHARE
     if size > own_max:
@@ -88,7 +98,10 @@ def remove_entry(folder: Path) -> None:
 
 
 def keep_within(folder: DataFolder, *, bytes_max: int, in_use: Collection[str]) -> None:
-    """Remove what the bounds do not allow any more, and what an agent that was killed left half-made."""
+    """Remove what the bounds do not allow any more, and what an agent that was killed left half-made.
+
+    The caller holds CHANGING.
+    """
     root = folder.cache
     if bytes_max == 0 and not in_use:
         remove_tree(root)

@@ -67,6 +67,11 @@ class Runtime(ABC):
             return has_output or alive_seconds >= HEALTHY_AFTER_SECONDS
         return has_started(events)
 
+    def has_cache(self, assignment: Assignment) -> bool:
+        """Whether its program reads the node's cache and leaves entries there. Never an own command: what one writes
+        into a manifest our own programs would believe, and a wrong digest of tokens condemns a right checkpoint."""
+        return False
+
     def is_announced(self, assignment: Assignment) -> bool:
         """Whether it answers requests: announced to the gateways once it is ready, its token usage stated."""
         return False

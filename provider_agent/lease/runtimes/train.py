@@ -19,6 +19,10 @@ class TrainRuntime(Runtime):
         """The launcher, which starts one process per device."""
         return [python, "-m", "runtimes.launch", "runtimes.train"]
 
+    def has_cache(self, assignment: Assignment) -> bool:
+        """Tokens and tokenizers, of our own training alone."""
+        return not assignment.program.command
+
     def is_healthy(self, assignment: Assignment, *, events: bytes, has_output: bool, alive_seconds: float) -> bool:
         """Also healthy while it prepares: tokenising much data is the customer's work on rented devices.
 

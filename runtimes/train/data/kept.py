@@ -1,12 +1,19 @@
-"""Tokens and trained tokenizers that are kept on the node: put into its cache, and taken from it again."""
+"""Tokens and trained tokenizers that are kept on the node: put into its cache, and taken from it again.
+
+The digests of an entry's manifest are its maker's own. So tokens are read once before they are used: they have the
+digest by which checkpoints know their data, or they are made anew; a wrong one would condemn a right checkpoint.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from runtimes.contract import TOKENIZER_FILE
@@ -18,6 +25,7 @@ KIND: Final = "tokens"
 TOKENIZER_KIND: Final = "tokenizer"
 TOKENS_NAME: Final = "tokens.int32"
 MARKS_NAME: Final = "marks.uint8"
+CHUNK_TOKENS: Final = 1 << 20  # read at once
 FIELDS: Final = {field.name: type(field.default) for field in dataclasses.fields(Encoded)[2:]}
 
 
@@ -31,10 +39,21 @@ class Kept:
     found: str = ""  # when it was made, where that was before this training
 
 
-def find_kept(cache: NodeCache, key: str) -> Kept | None:
-    """What an earlier training of the customer's made of the same data; None where nothing whole is there."""
+def find_kept(
+    cache: NodeCache, key: str, *, vocabulary: int, sequence_length: int, rows_per_sample: int
+) -> Kept | None:
+    """What an earlier training of the customer's made of the same data; None where nothing whole is there.
+
+    `vocabulary`: ids are below it; `sequence_length`: of rows, which have one token more; `rows_per_sample`: as the
+    configuration has it, 2 for pairs of answers.
+    """
     entry = cache.find(KIND, key)
-    return _kept(entry) if entry is not None else None
+    kept = _kept(entry) if entry is not None else None
+    if kept is None or kept.encoded.rows_per_sample != rows_per_sample:
+        return None
+    if rows_per_sample > 1 and not kept.encoded.is_rows:
+        return None
+    return kept if _digest(kept, vocabulary, sequence_length + 1) == kept.encoded.digest else None
 
 
 def keep(cache: NodeCache, folder: Path, encoded: Encoded, template: str | None) -> None:
@@ -70,10 +89,36 @@ def _kept(entry: Entry) -> Kept | None:
     return Kept(made, template, entry.folder, found=entry.made)
 
 
+def _digest(kept: Kept, vocabulary: int, length: int) -> str | None:
+    """As encode.py makes it; None for ids out of the vocabulary, and for sizes of no whole tokens or rows."""
+    path, marks_path, is_rows = kept.folder / TOKENS_NAME, kept.folder / MARKS_NAME, kept.encoded.is_rows
+    size, item = path.stat().st_size, np.dtype("<i4").itemsize
+    if size % (item * (length if is_rows else 1)) or (is_rows and marks_path.stat().st_size * item != size):
+        return None
+    digest = hashlib.sha256()
+    if size == 0:
+        return digest.hexdigest()
+    tokens: NDArray[np.int32] = np.memmap(path, dtype="<i4", mode="r")
+    marks: NDArray[np.uint8] | None = np.memmap(marks_path, dtype=np.uint8, mode="r") if is_rows else None
+    step = max(1, CHUNK_TOKENS // length) * length
+    for start in range(0, len(tokens), step):
+        part = tokens[start : start + step]
+        if part.min() < 0 or part.max() >= vocabulary:
+            return None
+        if marks is None:
+            digest.update(part.tobytes())
+            continue
+        rows = part.reshape(-1, length).view(np.uint8)  # (rows, 4 * length): each is followed by its marks
+        digest.update(np.hstack([rows, marks[start : start + step].reshape(-1, length)]).tobytes())
+    return digest.hexdigest()
+
+
 def _is_encoded(about: dict[str, Any]) -> bool:
     is_named = isinstance(about.get("digest"), str) and isinstance(about.get("is_rows"), bool)
     return (
         is_named
         and about.keys() == {"digest", "is_rows", *FIELDS}
         and all(type(about[name]) is kind for name, kind in FIELDS.items())
+        and all(0 <= about[name] < 2**63 for name, kind in FIELDS.items() if kind is int)
+        and 0.0 <= about["filled"] <= 1.0
     )

@@ -51,7 +51,14 @@ def prepare_corpus(
             template_path=_template_path(config, container),
             packs=packs,
         )
-        if (kept := find_kept(cache, key)) is not None:
+        kept = find_kept(
+            cache,
+            key,
+            vocabulary=source.config.vocab_size,
+            sequence_length=config.length,
+            rows_per_sample=config.rows_per_sample,
+        )
+        if kept is not None:
             return kept
         folder = cache.begin(KIND, key)
         encoded, template = encode(progress, folder)

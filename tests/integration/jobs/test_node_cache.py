@@ -36,6 +36,12 @@ def test_jobs_of_one_organisation_share_a_name_that_no_other_has(alice):
     assert str(job.organisation_id) not in first
 
 
+def test_an_own_command_is_given_none(alice):
+    learn(stage.node("bobs"))
+    _, leases = stage.running_job(alice, **stage.OWN_COMMAND)
+    assert "cache_owner" not in make_assignment(leases[0]).payload
+
+
 def test_each_node_is_given_another_name_for_it(alice):
     learn(stage.node("bobs"))
     _, (lease,) = stage.running_job(alice)

@@ -6,6 +6,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -228,6 +229,54 @@ def test_two_leases_that_end_at_once_leave_one_whole_entry(folder: DataFolder) -
     assert kept(folder) == [f"{ALICE}/tokens/{KEY}"]
     assert Lease(folder, ALICE).cache.find("tokens", KEY) is not None
     assert list((folder.cache / ".arriving").iterdir()) == []
+
+
+def test_a_lease_that_began_while_it_was_copied_keeps_what_it_may_read(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease, later = Lease(folder, ALICE), Lease(folder, "")
+    lease.make(content=b"old")
+    lease.take()
+    lease.make(content=b"new")
+    copy = intake._copy
+
+    def begin(*arguments: Any, **named: Any) -> None:
+        copy(*arguments, **named)
+        keep_owner(later.folder, ALICE)
+
+    monkeypatch.setattr(intake, "_copy", begin)
+    assert lease.take() == []
+    assert (folder.cache / ALICE / "tokens" / KEY / "data").read_bytes() == b"old"
+
+
+def test_looking_for_entries_ends_in_a_million_folders(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = Lease(folder, ALICE)
+    for number in range(intake.FOLDERS_MAX):
+        (lease.work / NEW_CACHE_NAME / f"a{number:03}").mkdir(parents=True)
+    lease.make()
+    assert lease.take() == [], "it comes after too many others"
+    remove_tree(lease.work / NEW_CACHE_NAME / "a000")
+    remove_tree(lease.work / NEW_CACHE_NAME / "a001")
+    monkeypatch.setattr(intake, "LOOK_SECONDS_MAX", -1.0)
+    assert lease.take() == [], "it comes too late"
+    monkeypatch.undo()
+    assert "kept" in lease.take()[0]
+
+
+def test_an_entry_that_goes_meanwhile_is_not_listed(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = Lease(folder, ALICE)
+    for key in (KEY, OTHER):
+        lease.make(key)
+    lease.take()
+    size = room._size
+
+    def go(entry: Path) -> int:
+        if entry.name == KEY:
+            room.remove_entry(entry)
+        return size(entry)
+
+    monkeypatch.setattr(room, "_size", go)
+    assert kept(folder) == [f"{ALICE}/tokens/{OTHER}"]
 
 
 def test_copying_ends_when_its_time_is_over(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,22 +28,42 @@ MAKES = (
 READS = f'cat "$SOUK_CACHE_DIR/own/{KEY}/text" || echo nothing'
 WRITES = f'echo mine > "$SOUK_CACHE_DIR/own/{KEY}/more" || echo refused'
 
+SHELL = """
+from provider_agent import resident
+from provider_agent.lease.runtimes import base, registry
+
+class Shell(base.Runtime):
+    name = "shell"
+    def launch_command(self, assignment, *, python):
+        return ["bash", "-c", assignment.program.config["line"]]
+    def is_healthy(self, assignment, *, events, has_output, alive_seconds):
+        return has_output or alive_seconds >= 1.0
+    def has_cache(self, assignment):
+        return True
+
+registry.RUNTIMES["shell"] = Shell()
+raise SystemExit(resident.main())
+"""
+PROGRAM = [sys.executable, "-c", SHELL]  # the agent, with one more runtime that is its own and has a cache
+
 
 @pytest.fixture
 def running(bob: Bob) -> Bob:
     """Bob's node, enrolled and started."""
     bob.enrol()
-    bob.start()
+    bob.start(program=PROGRAM)
     return bob
 
 
-def give(bob: Bob, server: FakeServer, line: str, owner: str) -> Lease:
-    return server.give(bob.assignment(program=Program(command=["bash", "-c", line]), cache_owner=owner))
+def give(bob: Bob, server: FakeServer, line: str, owner: str, *, is_own: bool = False) -> Lease:
+    ours = Program(runtime="shell", config={"line": line})
+    program = Program(command=["bash", "-c", line]) if is_own else ours
+    return server.give(bob.assignment(program=program, cache_owner=owner))
 
 
-def said(bob: Bob, server: FakeServer, line: str, owner: str) -> str:
+def said(bob: Bob, server: FakeServer, line: str, owner: str, *, is_own: bool = False) -> str:
     """What a program printed that ended well."""
-    lease = give(bob, server, line, owner)
+    lease = give(bob, server, line, owner, is_own=is_own)
     report = until_ended(lease)
     assert report.reason is Reason.COMPLETED, lease.logs
     eventually(lambda: len(lease.logs) == report.log_bytes, "the last of the log")
@@ -58,6 +79,14 @@ def test_the_next_lease_of_a_customer_finds_it_and_no_other(running: Bob, server
     assert not any("souk-cache" in name for name in names), "it is no output"
 
 
+def test_an_own_command_reads_nothing_and_leaves_nothing(running: Bob, server: FakeServer) -> None:
+    makes = MAKES.replace("test -d", "test -z")
+    assert "kept" not in said(running, server, makes, ALICE, is_own=True)
+    assert not list(running.folder.cache.glob(f"{ALICE}/*"))
+    said(running, server, MAKES, ALICE)
+    assert "made" not in said(running, server, READS, ALICE, is_own=True)
+
+
 def test_a_program_reaches_no_entry_of_another_and_changes_none_of_its_own(running: Bob, server: FakeServer) -> None:
     if not landlock.is_available():
         pytest.skip("this kernel has no Landlock")
@@ -68,15 +97,25 @@ def test_a_program_reaches_no_entry_of_another_and_changes_none_of_its_own(runni
     assert "made" not in said(running, server, f"cat {shlex.quote(str(path / 'text'))} || echo closed", CAROL)
 
 
-def test_what_was_left_is_kept_however_the_program_ended(running: Bob, server: FakeServer) -> None:
-    lease = give(running, server, f"{MAKES}; touch waits; sleep 600", ALICE)
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_what_a_program_left_is_kept_unless_it_was_stopped(running: Bob, server: FakeServer, is_stopped: bool) -> None:
+    lease = give(running, server, f"{MAKES}; touch waits; while [ ! -e go ]; do sleep 0.1; done; exit 7", ALICE)
     work = running.folder.lease(lease.assignment.lease_id) / "work"
     eventually((work / "waits").exists, "the entry")
     running.stop()
-    running.start()  # the next agent adopts the program
-    server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
-    until_ended(lease)
-    assert "made" in said(running, server, READS, ALICE)
+    running.start(program=PROGRAM)  # the next agent adopts the program
+    if is_stopped:
+        server.stop_lease(lease, Reason.NODE_DRAINED)
+    else:
+        running.let_go(lease.assignment.lease_id)
+    assert until_ended(lease).reason is (Reason.NODE_DRAINED if is_stopped else Reason.INTERNAL)
+    assert ("made" in said(running, server, READS, ALICE)) is not is_stopped
+
+
+def test_a_cache_that_cannot_be_opened_fails_no_lease(running: Bob, server: FakeServer) -> None:
+    running.folder.cache.write_text("no folder")
+    assert "nothing" in said(running, server, f'test -z "$SOUK_CACHE_DIR" && {READS}', ALICE)
+    eventually(lambda: "The cache could not be opened" in running.log_text(), "the warning")
 
 
 def test_the_journal_can_be_read_by_the_release_before(running: Bob, server: FakeServer) -> None:
@@ -92,7 +131,7 @@ def test_the_journal_can_be_read_by_the_release_before(running: Bob, server: Fak
 
 def test_a_provider_who_keeps_none_offers_none(bob: Bob, server: FakeServer) -> None:
     bob.enrol(cache_gib=0)
-    bob.start()
+    bob.start(program=PROGRAM)
     assert "cache" not in server.nodes[bob.node_id()].facts.runtime_features
     left = bob.folder.cache / ALICE / "own" / KEY
     left.mkdir(parents=True)
