@@ -76,7 +76,8 @@ def submit(
     In escrow mode with the hold that the customer's wallet signed for it, which the contract opens before it is placed.
 
     Raises UnknownKind, ImageNotAllowed, ResultNotReady, InputNotReady, InputMixed, QuoteExpired, QuoteMismatch,
-    QuoteUsed, TooManyWaiting, SpendLimitReached; NotEnoughMoney with the missing amount; and what `holding.check` raises.
+    QuoteUsed, TooManyWaiting, SpendLimitReached; NotEnoughMoney with the missing amount; and what `holding.check`
+    raises.
     """
     kind = kind_named(spec.kind)
     quotes.check_image(spec)
