@@ -178,14 +178,16 @@ class WeightsCache:
 
     def _build_view(self, view: Path, targets: list[tuple[RemoteFile, Path]], *, is_read_only: bool) -> None:
         shutil.rmtree(view, ignore_errors=True)
-        view.mkdir(mode=0o755)
+        view.mkdir()
         for remote, target in targets:
             source = self._files / remote.sha256
             source.chmod(0o444)
-            target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            target.parent.mkdir(parents=True, exist_ok=True)
             if is_read_only or not _clone(source, target):
                 target.hardlink_to(source)
             os.utime(source, (time.time(), 0))  # used now
+        for folder, _, _ in os.walk(view):
+            Path(folder).chmod(0o755)  # a container's user reads it, whatever the agent's umask is
 
     async def _make_room(self, missing: list[RemoteFile]) -> None:
         """Reserve space for these files; what was used longest ago is deleted first. Raises ExecutorFailed."""
