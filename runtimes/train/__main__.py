@@ -87,7 +87,7 @@ def classify(error: BaseException) -> TrainError:
 def leave(error: TrainError, container: Container, events: EventWriter) -> NoReturn:
     """End this rank at once, without waiting for the others: a group with a failed rank cannot be closed in order."""
     code, message = int(error.exit_code), str(error)
-    if code == ExitCode.INTERNAL and container.world_size > 1:
+    if code in (ExitCode.INTERNAL, ExitCode.LOST_PEER) and container.world_size > 1:
         write_trace(container.work_dir, container.rank)
     if container.is_leader and code in (ExitCode.INTERNAL, ExitCode.LOST_PEER):
         code, message = find_cause(container) or (code, message)
