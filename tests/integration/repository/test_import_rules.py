@@ -34,12 +34,12 @@ VIOLATIONS = [
         "from provider_agent.lease import receipts",
     ),
     (
-        "Everybody knows of the runtimes only their contract, and the planner",
+        "Everybody knows of the runtimes only their contract, the planner, and the shapes of models",
         "jobs/lifecycle.py",
         "import runtimes.train",
     ),
     (
-        "Everybody knows of the runtimes only their contract, and the planner",
+        "Everybody knows of the runtimes only their contract, the planner, and the shapes of models",
         "provider_agent/sync.py",
         "import runtimes.probe",
     ),
