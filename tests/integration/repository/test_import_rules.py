@@ -34,12 +34,12 @@ VIOLATIONS = [
         "from provider_agent.lease import receipts",
     ),
     (
-        "Everybody knows of the runtimes only their contract, the planner, and the shapes of models",
+        "Everybody knows of the runtimes only contract, planner and shapes",
         "jobs/lifecycle.py",
         "import runtimes.train",
     ),
     (
-        "Everybody knows of the runtimes only their contract, the planner, and the shapes of models",
+        "Everybody knows of the runtimes only contract, planner and shapes",
         "provider_agent/sync.py",
         "import runtimes.probe",
     ),
