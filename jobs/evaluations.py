@@ -18,7 +18,7 @@ from uuid import UUID
 from django.db import OperationalError, transaction
 
 from jobs import lifecycle
-from jobs.errors import ImageNotAllowed, InputNotReady, NoFit, ResultNotReady, UnknownKind
+from jobs.errors import ImageNotAllowed, InputMixed, InputNotReady, NoFit, ResultNotReady, UnknownKind
 from jobs.models import Artifact, FollowingEvaluation, Job, JobInput
 from jobs.spec import Spec, SpecErrors, from_wire
 from jobs.spec.following import evaluation_after
@@ -35,7 +35,7 @@ FIRST_WAIT: Final = timedelta(minutes=1)  # each later one is twice as long
 WAIT_MAX: Final = timedelta(hours=3)  # so the last try is about 14 hours after the training's end
 WHY_CHARACTERS_MAX: Final = 1000
 # What no later try can change.
-FINAL: Final = (OrderOutdated, ResultNotReady, InputNotReady, ImageNotAllowed, UnknownKind, SpecErrors)
+FINAL: Final = (OrderOutdated, ResultNotReady, InputNotReady, InputMixed, ImageNotAllowed, UnknownKind, SpecErrors)
 OUR_FAULT: Final = "the marketplace could not launch it; its operators find the reason in their log"
 
 log = logging.getLogger(__name__)

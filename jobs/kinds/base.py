@@ -55,6 +55,7 @@ class Kind:
     spec_kind: ClassVar[SpecKind]
     may_keep_cap: ClassVar[bool] = False  # whether resuming makes sense with the cap that there is
     may_be_idle: ClassVar[bool] = False  # whether the job stays open while it has no attempt
+    outlives_a_lost_node: ClassVar[bool] = False  # whether its own runtime's gangs go on with another in its place
     is_settled_in_parts: ClassVar[bool] = False  # its bill adds up several settlements
     # Of our own runtime's checkpoints: name of each file beside the manifest -> bytes at most; None: a training's.
     checkpoint_files: ClassVar[Mapping[str, int] | None] = None

@@ -19,6 +19,7 @@ class Train(Kind):
     """A training, which resumes from its newest checkpoint when an attempt is lost."""
 
     spec_kind = TrainSpec()
+    outlives_a_lost_node = True
 
     def program(self, spec: Spec) -> Program:
         """The training runtime for a `train` section."""

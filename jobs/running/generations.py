@@ -22,6 +22,7 @@ from django.db.models import F
 
 from billing.charging import metering
 from jobs.artifacts.prune import abandon
+from jobs.kinds.registry import kind_of
 from jobs.leases import leasing
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
 from jobs.running import causes
@@ -138,7 +139,9 @@ def _is_unpaid(lease: Lease) -> bool:
 
 
 def _may_replace(job: Job, attempt: Attempt) -> bool:
-    if job.kind != "train" or job.spec.get("command") or job.is_escrow or job.cancel_requested_at is not None:
+    if not kind_of(job).outlives_a_lost_node or job.spec.get("command"):
+        return False
+    if job.is_escrow or job.cancel_requested_at is not None:
         return False
     if attempt.state != AttemptState.RUNNING or attempt.generation >= GENERATIONS_MAX:
         return False

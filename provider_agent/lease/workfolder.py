@@ -49,7 +49,7 @@ def make_work_folder(lease_folder: Path, assignment: Assignment) -> Path:
         (work / name).mkdir(parents=True)
     (work / CONFIG_NAME).write_text(json.dumps(assignment.program.config))
     (work / EVENTS_NAME).touch()
-    if assignment.generation:  # it begins in this one, and is told of later ones alone
+    if assignment.generation:  # it begins in this one, and waits for later ones alone
         (work / GANG_FILE).write_text(json.dumps({"generation": assignment.generation}))
     return work
 
