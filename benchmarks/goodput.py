@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import publish
-from examples.market import SOUK, Market, MarketError, NodeOptions, Party, kill_tree, run_json, wait_for
+from examples.market import Market, MarketError, NodeOptions, Party, kill_tree, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 
 GANG_NODES, SPARE_NODES = 3, 2
 NODES = tuple(f"gang-{number}" for number in range(GANG_NODES + SPARE_NODES))
 KILL_STEPS = 15  # after the first checkpoint of a start, so that each kill undoes some
-JOB_SECONDS_MAX, LINK_SECONDS, LISTED_SECONDS = 1800, 300, 300
+JOB_SECONDS_MAX, LISTED_SECONDS = 1800, 300
 ENDS = {"completed", "failed", "cancelled"}
 # The interpreter of every node's programs: the file beside it decides what its launcher knows.
 PYTHON = """#!/bin/sh
@@ -112,19 +112,9 @@ def add_rack(market: Market, flag: Path) -> Party:
     python = flag.parent / "python"
     python.write_text(PYTHON.format(flag=flag, python=sys.executable))
     python.chmod(0o755)
-    provider = None
-    for name in NODES:
-        node = NodeOptions(devices=1, cores="", region="rack", fabric_address="127.0.0.1", runtime_python=str(python))
-        provider = market.add_node(name, price="0.90", provider=provider, node=node)
-    if provider is None:
-        raise MarketError("a rack without nodes")
-    env, links = provider.env(market.server), len(NODES) * (len(NODES) - 1) // 2
-
-    def are_measured() -> bool:
-        return [link["condition"] for link in run_json([SOUK, "provider", "links"], env)] == ["good"] * links
-
-    wait_for("all links to be measured", are_measured, LINK_SECONDS)
-    return provider
+    return market.add_rack(
+        NODES, price="0.90", node=NodeOptions(devices=1, cores="", region="rack", runtime_python=str(python))
+    )
 
 
 def restore(market: Market, provider: Party) -> None:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -33,6 +33,7 @@ PASSWORD = "correct horse battery staple"
 START_SECONDS, LIST_SECONDS, STOP_SECONDS, INSTALL_SECONDS = 120, 180, 30, 300
 # What a start, `wait_for` and `run` may take is multiplied by this; more for a computer that does other things beside.
 PATIENCE = float(os.environ.get("SOUK_PATIENCE", "1"))
+LINK_SECONDS = 300  # several nodes measure each other on one computer
 POLL_SECONDS = 0.25
 LOG_CHARACTERS = 3_000
 PORT_TRIES = 1_000
@@ -177,6 +178,23 @@ class Market:
             except MarketError as error:
                 log = (self.folder / f"agent-{name}.log").read_text()[-LOG_CHARACTERS:]
                 raise MarketError(f"{error}; the end of its agent's log:\n{log}") from error
+        return provider
+
+    def add_rack(self, names: Sequence[str], *, price: str, node: NodeOptions) -> Party:
+        """Nodes of one provider that reach each other over loopback, listed, with every link between them measured."""
+        provider = None
+        for name in names:
+            provider = self.add_node(
+                name, price=price, provider=provider, node=replace(node, fabric_address="127.0.0.1")
+            )
+        if provider is None:
+            raise MarketError("a rack without nodes")
+        env, links = provider.env(self.server), len(names) * (len(names) - 1) // 2
+
+        def are_measured() -> bool:
+            return [link["condition"] for link in run_json([SOUK, "provider", "links"], env)] == ["good"] * links
+
+        wait_for("all links to be measured", are_measured, LINK_SECONDS)
         return provider
 
     @property
