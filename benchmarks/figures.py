@@ -11,7 +11,8 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.figures_serving import (
+from benchmarks.record import RESULTS, read
+from benchmarks.tables.serving import (
     Figures,
     autoscale,
     autoscale_in_short,
@@ -21,7 +22,7 @@ from benchmarks.figures_serving import (
     slow_visitors,
     tunnels,
 )
-from benchmarks.record import RESULTS, read
+from benchmarks.tables.training import goodput, gpu, step_times, tokenising, train, train_shares
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- figures: begin", "<!-- figures: end -->"
@@ -47,27 +48,6 @@ def overhead(f: Figures) -> list[tuple[str, str, str]]:
             ),
             "under 3 s more",
         ),
-    ]
-
-
-def goodput(f: Figures) -> list[tuple[str, str, str]]:
-    """Rows: what, figure, goal."""
-    low, high = f["kept_over_restart_range"]
-    jobs = f"gang of {f['nodes']}, {f['steps']} steps, {f['kills']} nodes killed"
-    away = [
-        f"{f[f'{kind}_kill_to_step_s_median']} s median, {f[f'{kind}_kill_to_step_s_max']} s at most"
-        for kind in ("kept", "restart")
-    ]
-    return [
-        (
-            f"{jobs}: steps a second of wall time, the others kept over begun anew as a whole",
-            (
-                f"{f['kept_over_restart']}x (rounds {low} to {high}; {f['kept_steps_per_second']} and"
-                f" {f['restart_steps_per_second']} steps/s)"
-            ),
-            "1.5x",
-        ),
-        ("the same: from a kill to the next step", f"{away[0]}; begun anew: {away[1]}", "p99 under 5 s"),
     ]
 
 
@@ -235,29 +215,6 @@ def gpu_checks(f: Figures) -> list[tuple[str, str, str]]:
     ]
 
 
-def gpu(f: Figures) -> list[tuple[str, str, str]]:
-    """Rows: what, figure, goal."""
-    rows = []
-    for shape, all_cases in f["shapes"].items():
-        cases = {
-            name: case for name, case in all_cases.items() if "mfu" in case
-        }  # others ended early: results/ says how
-        others = max(
-            (cases[name]["tokens_per_second"] for name in ("bare FSDP2", "accelerate") if name in cases), default=0
-        )
-        for name, case in cases.items():
-            beside = (
-                f"; {case['tokens_per_second'] / others:.2f} of the faster other" if others and "ours" in name else ""
-            )
-            figure = (
-                f"{case['tokens_per_second']:,} tokens/s, {100 * case['mfu']:.0f} %, {case['peak_gib']} GiB{beside}"
-            )
-            goal = "1.0 of the fastest" if beside else "-"
-            what = f"training on one {f['gpu']}, {shape.upper()} shape, {name}: speed, share of its bfloat16, memory"
-            rows.append((what, figure, goal))
-    return rows
-
-
 def lending(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     memory = f"{f['rss_mb']} MB resident, {f['pss_mb']} MB with shared pages divided"
@@ -328,36 +285,6 @@ def solvency(f: Figures) -> list[tuple[str, str, str]]:
     return rows
 
 
-def train(f: Figures) -> list[tuple[str, str, str]]:
-    """Rows: what, figure, goal."""
-    speeds = ", ".join(f"{name} {speed:,}" for name, speed in f["tokens_per_second"].items())
-    low, high = f["range"]
-    ratio = f["fastest_of_ours_over_fastest_of_others"]
-    return [
-        (f"tokens/s of a training on processors, 6 million parameters, {f['ranks']} ranks", speeds, "-"),
-        ("the same: the fastest of ours over the fastest other", f"{ratio} (rounds {low} to {high})", "1.0"),
-    ]
-
-
-def train_shares(f: Figures) -> list[tuple[str, str, str]]:
-    """Rows: what, figure, goal."""
-    low, high = f["range"]
-    what = "tokens/s of the same with one rank at about half speed: shares by measured speed over equal ones"
-    return [(what, f"{f['measured_over_equal']} (rounds {low} to {high})", "1.4")]
-
-
-def tokenising(f: Figures) -> list[tuple[str, str, str]]:
-    """Rows: what, figure, goal."""
-    return [
-        (
-            f"tokens of {row['mib']} MiB of {'zeros in one line' if row['kind'] == 'sparse' else 'text'}",
-            f"{row['mib_per_second']} MiB/s, at most {row['peak_mib']} MiB of memory",
-            "memory does not grow",
-        )
-        for row in f["rows"]
-    ]
-
-
 def isolation_in_short(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     return [row for row in isolation(f) if row[0].startswith("a training step")]
@@ -380,6 +307,7 @@ ROWS: Rows = {
     "train": train,
     "train_shares": train_shares,
     "tokenising": tokenising,
+    "step_times": step_times,
     "lending": lending,
     "isolation": isolation,
     "slow_visitors": slow_visitors,

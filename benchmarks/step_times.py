@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import asdict
@@ -22,6 +21,7 @@ from typing import Any
 
 from benchmarks.record import publish
 from benchmarks.setups import training_steps
+from benchmarks.setups.ranks import run_ranks
 from benchmarks.setups.training_memory import CASES
 from runtimes.plan.memory import Place
 from runtimes.plan.step_time import Speed, StepTime, reckon_step
@@ -74,7 +74,7 @@ def main() -> None:
         os._exit(0)  # a thread of gloo may abort an interpreter that shuts down
     found: dict[str, dict[str, Any]] = {}
     for name in ALL:
-        measured = run_ranks(name)
+        measured = run_ranks("benchmarks.step_times", name, ALL[name][3], seconds=LIMIT_SECONDS)
         speed = Speed(measured["flops_per_second"], measured["memory_bytes_per_second"])
         planned = predict(name, speed)
         found[name] = {
@@ -135,25 +135,6 @@ def measure(name: str) -> dict[str, float]:
         "flops_per_second": round((before[0] + after[0]) / 2),
         "memory_bytes_per_second": round((before[1] + after[1]) / 2),
     }
-
-
-def run_ranks(name: str) -> dict[str, float]:
-    """What the first rank of new processes measured."""
-    ranks = ALL[name][3]
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    done = subprocess.run(
-        [*launched, "-m", "benchmarks.step_times", "--case", name],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
-    figures: dict[str, float] = json.loads(lines[-1])
-    return figures
 
 
 if __name__ == "__main__":

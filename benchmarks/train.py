@@ -23,11 +23,13 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from benchmarks.record import publish
+from benchmarks.setups.ranks import run_ranks
 from benchmarks.setups.training_memory import CASES, measure_peak, predicted_peak
 from benchmarks.setups.training_steps import measure
 
 RANKS = 2
 SHAPE = "6m"
+MODULE = "benchmarks.train"
 LIMIT_SECONDS = 600
 OURS: dict[str, dict[str, Any]] = {
     "ours, ddp": {"strategy": "ddp"},
@@ -123,7 +125,7 @@ def compare_memory(case: str | None) -> None:
         os._exit(0)  # as in `main`
     found = {}
     for name, (*_, ranks) in CASES.items():
-        measured = run_ranks(name, ranks, "--memory")["peak_bytes"]
+        measured = run_ranks(MODULE, name, ranks, "--memory", seconds=LIMIT_SECONDS)["peak_bytes"]
         found[name] = {"measured": measured, "predicted": predicted_peak(name)}
         found[name]["ratio"] = round(found[name]["predicted"] / measured, 3)
         print(name, found[name], file=sys.stderr, flush=True)
@@ -141,25 +143,7 @@ def compare_memory(case: str | None) -> None:
 def run_case(name: str) -> float:
     """Tokens a second of one case, by new processes."""
     with busy_processor(RANKS - 1) if name in UNEVEN else nullcontext():
-        return float(run_ranks(name, RANKS)["tokens_per_second"])
-
-
-def run_ranks(name: str, ranks: int, *options: str) -> dict[str, Any]:
-    """What the first of new processes printed of one case."""
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    done = subprocess.run(
-        [*launched, "-m", "benchmarks.train", *options, "--case", name],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
-    figures: dict[str, Any] = json.loads(lines[-1])
-    return figures
+        return float(run_ranks(MODULE, name, RANKS, seconds=LIMIT_SECONDS)["tokens_per_second"])
 
 
 if __name__ == "__main__":

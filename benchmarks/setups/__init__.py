@@ -8,6 +8,7 @@ gateway_ours.py     our own gateway, started alone on one core, for the benchmar
 gateway_peers.py    no gateway, nginx and LiteLLM, each started alone on one core, for the benchmark `gateway`
 gateway_real.py     an engine that computes, for the benchmark `gateway`
 ledger_bare.py      bare SQL of the ledger's rows, for the benchmark `ledger`
+ranks.py            one case in new processes, one a rank, for the benchmarks `train` and `step_times`
 training_memory.py  peak memory of one step of ours, measured and reckoned, for the benchmark `train`
 training_steps.py   one step of ours and of other trainers, for the benchmarks `gpu` and `train`
 tunnels_ends.py     the agent's end and the gateway's end, each a process, for the benchmark `tunnels`

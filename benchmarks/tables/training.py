@@ -1,0 +1,86 @@
+"""The rows of training: speed, memory, planned steps, gangs that lose nodes."""
+
+from __future__ import annotations
+
+from benchmarks.tables.serving import Figures
+
+
+def goodput(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    low, high = f["kept_over_restart_range"]
+    jobs = f"gang of {f['nodes']}, {f['steps']} steps, {f['kills']} nodes killed"
+    away = [
+        f"{f[f'{kind}_kill_to_step_s_median']} s median, {f[f'{kind}_kill_to_step_s_max']} s at most"
+        for kind in ("kept", "restart")
+    ]
+    return [
+        (
+            f"{jobs}: steps a second of wall time, the others kept over begun anew as a whole",
+            (
+                f"{f['kept_over_restart']}x (rounds {low} to {high}; {f['kept_steps_per_second']} and"
+                f" {f['restart_steps_per_second']} steps/s)"
+            ),
+            "1.5x",
+        ),
+        ("the same: from a kill to the next step", f"{away[0]}; begun anew: {away[1]}", "p99 under 5 s"),
+    ]
+
+
+def gpu(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    rows = []
+    for shape, all_cases in f["shapes"].items():
+        cases = {
+            name: case for name, case in all_cases.items() if "mfu" in case
+        }  # others ended early: results/ says how
+        others = max(
+            (cases[name]["tokens_per_second"] for name in ("bare FSDP2", "accelerate") if name in cases), default=0
+        )
+        for name, case in cases.items():
+            beside = (
+                f"; {case['tokens_per_second'] / others:.2f} of the faster other" if others and "ours" in name else ""
+            )
+            figure = (
+                f"{case['tokens_per_second']:,} tokens/s, {100 * case['mfu']:.0f} %, {case['peak_gib']} GiB{beside}"
+            )
+            goal = "1.0 of the fastest" if beside else "-"
+            what = f"training on one {f['gpu']}, {shape.upper()} shape, {name}: speed, share of its bfloat16, memory"
+            rows.append((what, figure, goal))
+    return rows
+
+
+def train(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    speeds = ", ".join(f"{name} {speed:,}" for name, speed in f["tokens_per_second"].items())
+    low, high = f["range"]
+    ratio = f["fastest_of_ours_over_fastest_of_others"]
+    return [
+        (f"tokens/s of a training on processors, 6 million parameters, {f['ranks']} ranks", speeds, "-"),
+        ("the same: the fastest of ours over the fastest other", f"{ratio} (rounds {low} to {high})", "1.0"),
+    ]
+
+
+def train_shares(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    low, high = f["range"]
+    what = "tokens/s of the same with one rank at about half speed: shares by measured speed over equal ones"
+    return [(what, f"{f['measured_over_equal']} (rounds {low} to {high})", "1.4")]
+
+
+def step_times(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    what = f"seconds of a training step on processors: planned over measured, {len(f['cases'])} cases"
+    error = f"error {f['median_error']:.1%} median, {f['largest_error']:.0%} at most"
+    return [(what, f"{f['median_ratio']} median; {error}", "-")]
+
+
+def tokenising(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    return [
+        (
+            f"tokens of {row['mib']} MiB of {'zeros in one line' if row['kind'] == 'sparse' else 'text'}",
+            f"{row['mib_per_second']} MiB/s, at most {row['peak_mib']} MiB of memory",
+            "memory does not grow",
+        )
+        for row in f["rows"]
+    ]
