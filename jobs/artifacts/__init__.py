@@ -18,6 +18,7 @@ charges.py      what is kept beyond the free allowance is paid for by the day
 quotas.py       how much an organisation may keep
 prune.py        deletes what nobody keeps any more
 copies.py       a second copy in another store
+copying.py      the bytes between both stores: copied, or checked and repaired
 fallback.py     which of the two stores a file is read from
 retention.py    until when outputs and checkpoints of ended jobs are kept
 """

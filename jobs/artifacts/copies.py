@@ -7,9 +7,8 @@
     alert_behind    operators are told while a copy is late
     alert_damaged   and while neither store has the announced bytes of something
 
-Only bytes with the announced SHA-256 are written to either store: they are hashed while they are read, and the last
-piece is held back until the sum is right. What fails is tried later and later, and costs no other artifact its turn;
-organisations take turns. A file that is there in full is not sent again, so that a copy goes on where it stopped.
+What fails is tried later and later, and costs no other artifact its turn; organisations take turns. The bytes
+themselves go through copying.py.
 
 A check costs a reading of both stores, and whoever fetches may ask for one. So checks have a share of each run and one
 artifact of each organisation in it, go on by file where that ended, and claims have a number a day. What was found good
@@ -21,11 +20,8 @@ more may come, and is deleted once they cannot: as long as it exists, the sweep 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -36,8 +32,17 @@ from django.db.models.functions import RowNumber
 
 from billing.notices import alerts
 from jobs.artifacts.choice import get_second_store, get_store, second_store_name
-from jobs.artifacts.store import Store, key_for, prefix_for
-from jobs.errors import UploadIncomplete
+from jobs.artifacts.copying import (
+    BUSY,
+    ArtifactGone,
+    DamagedBytes,
+    Renewal,
+    Stores,
+    check_files,
+    copy_files,
+    is_complete,
+)
+from jobs.artifacts.store import Store, prefix_for
 from jobs.models import Artifact, ArtifactCopy, ArtifactKind
 from jobs.models.artifacts import ERROR_CHARACTERS_MAX
 from jobs.states import ArtifactState
@@ -47,8 +52,6 @@ from marketplace.foundation.exclusive import log_failures
 ARTIFACTS_PER_RUN_MAX: Final = 200
 CHECK_SECONDS_MAX: Final = 20.0  # of a run, after which no further file is checked
 COPY_SECONDS_MAX: Final = 40.0  # of a run, after which no further file is copied
-BUSY: Final = timedelta(minutes=10)  # a claim; renewed while bytes come, and longer than any store waits for one
-RENEW_SECONDS: Final = 10.0
 RETRY_FIRST: Final = timedelta(minutes=1)  # doubled with each failure
 RETRY_MAX: Final = timedelta(days=1)
 DELETE_AGAIN: Final = timedelta(minutes=5)
@@ -58,27 +61,8 @@ DAY: Final = timedelta(days=1)
 ALERT: Final = "artifact_copies_behind"
 DAMAGED_ALERT: Final = "artifacts_damaged"
 NO_PROGRESS: Final = {"checked_files": 0, "lost_files": 0}  # of a check
-MIB: Final = 1024 * 1024
 
 log = logging.getLogger(__name__)
-
-
-class DamagedBytes(Exception):
-    """A store's bytes are not the announced ones."""
-
-
-class ArtifactGone(Exception):
-    """The artifact was deleted while its bytes were copied."""
-
-
-@dataclass
-class _Stores:
-    """Both stores, and the rate at which bytes go between them."""
-
-    first: Store
-    second: Store
-    ends_at: float  # no further file is begun after it, by time.monotonic()
-    pace: _Pace = field(default_factory=lambda: _Pace(settings.SOUK_ARTIFACT_SECOND_MIB_PER_SECOND * MIB))
 
 
 def copy_due() -> int:
@@ -214,7 +198,7 @@ def _copy_all(first: Store, second: Store | None) -> int:
     """First what is checked, then what is copied, each with its own time: neither waits for ever for the other."""
     if second is None:
         return 0
-    count, stores = 0, _Stores(first, second, 0.0)
+    count, stores = 0, Stores(first, second, 0.0)
     for due, seconds in ((_due_checks, CHECK_SECONDS_MAX), (_due_copies, COPY_SECONDS_MAX)):
         stores.ends_at = time.monotonic() + seconds
         for artifact_id in list(due().values_list("pk", flat=True)[:ARTIFACTS_PER_RUN_MAX]):
@@ -254,14 +238,14 @@ def _is_free(now: datetime) -> Q:
     return Q(copy__busy_until=None) | Q(copy__busy_until__lte=now)
 
 
-def _copy_one(stores: _Stores, artifact_id: UUID) -> bool:
+def _copy_one(stores: Stores, artifact_id: UUID) -> bool:
     """Bring the copy of one artifact as far as this run's time goes; whether it is whole now."""
     row = _claim(artifact_id)
     if row is None:
         return False
-    is_check, renew = _needs_check(row), _Renewal(row.pk)
+    is_check, renew = _needs_check(row), Renewal(row.pk)
     try:
-        with_more = _check_files(stores, row, renew) if is_check else _copy_files(stores, row, renew)
+        is_cut_short = check_files(stores, row, renew) if is_check else copy_files(stores, row, renew)
     except ArtifactGone:
         delete_copy(artifact_id)
         return False
@@ -272,7 +256,7 @@ def _copy_one(stores: _Stores, artifact_id: UUID) -> bool:
         log.warning("An artifact has no good bytes to copy. artifact_id=%s error=%s", artifact_id, error)
         return False
     now = clock.now()
-    if with_more:  # this run's time is over, and a later one goes on, after other organisations
+    if is_cut_short:  # this run's time is over, and a later one goes on, after other organisations
         fields = {"next_try_at": now, "last_error": row.last_error} | _progress(row)
         ArtifactCopy.objects.filter(pk=row.pk).update(busy_until=None, **fields)
         return False
@@ -294,7 +278,7 @@ def _progress(row: ArtifactCopy) -> dict[str, Any]:
 def _claim(artifact_id: UUID) -> ArtifactCopy | None:
     """The row, with the bytes that may come announced; None where the artifact is gone."""
     now, name = clock.now(), second_store_name()
-    if not _is_complete(artifact_id):
+    if not is_complete(artifact_id):
         return None
     row, _ = ArtifactCopy.objects.get_or_create(pk=artifact_id, defaults={"store": name, "next_try_at": now})
     if row.store != name:  # the operator chose another store: what was in the one before is no copy here
@@ -303,97 +287,6 @@ def _claim(artifact_id: UUID) -> ArtifactCopy | None:
     row.busy_until = now + BUSY
     row.save()
     return row
-
-
-def _copy_files(stores: _Stores, row: ArtifactCopy, renew: _Renewal) -> bool:
-    """Send what the second store lacks; True where time ran out. Raises DamagedBytes after all others were copied."""
-    damaged: list[str] = []
-    present = stores.second.sizes(prefix_for(row.pk))
-    for key, file in _files_of(row):
-        if present.get(key) == file["size"]:
-            continue
-        if time.monotonic() > stores.ends_at:
-            return True
-        try:
-            stores.second.write(key, _good(stores, stores.first, key, file, renew))
-        except DamagedBytes as error:
-            damaged.append(str(error))
-    renew.now()
-    if damaged:
-        raise DamagedBytes(f"{len(damaged)} files: {damaged[0]}")
-    return False
-
-
-def _check_files(stores: _Stores, row: ArtifactCopy, renew: _Renewal) -> bool:
-    """Read every file in both stores and repair it, one at least; True where time ran out: `row` says how far it came.
-
-    Raises DamagedBytes after the last file, where one was good in neither store.
-    """
-    for at, (key, file) in enumerate(list(_files_of(row))[row.checked_files :]):
-        if at and time.monotonic() > stores.ends_at:
-            return True
-        try:
-            _check_file(stores, row, key, file, renew)
-        except DamagedBytes as error:
-            row.last_error = row.last_error if row.lost_files else str(error)[:ERROR_CHARACTERS_MAX]
-            row.lost_files += 1
-        row.checked_files += 1
-    renew.now()
-    if row.lost_files:
-        raise DamagedBytes(f"{row.lost_files} files: {row.last_error}")
-    return False
-
-
-def _files_of(row: ArtifactCopy) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(key, file) of all nodes' parts, always in the same order."""
-    for part in row.artifact.parts.filter(is_complete=True).order_by("node_rank"):
-        for index, file in enumerate(part.files):
-            yield key_for(row.pk, part.node_rank, index), file
-
-
-def _check_file(stores: _Stores, row: ArtifactCopy, key: str, file: dict[str, Any], renew: _Renewal) -> None:
-    is_first, is_second = (_is_good(_good(stores, each, key, file, renew)) for each in (stores.first, stores.second))
-    if not is_first and not is_second:
-        raise DamagedBytes(f"{key} has other bytes than announced in both stores")
-    if is_first and is_second:
-        return
-    source, target = (stores.first, stores.second) if is_first else (stores.second, stores.first)
-    target.write(key, _good(stores, source, key, file, renew))
-    ArtifactCopy.objects.filter(pk=row.pk).update(repaired_files=F("repaired_files") + 1)
-    log.warning("A file was repaired. key=%s in=%s", key, "the second store" if is_first else "the first store")
-
-
-def _good(stores: _Stores, store: Store, key: str, file: dict[str, Any], renew: _Renewal) -> Iterator[bytes]:
-    return renew.during(stores.pace.limit(_verified(store, key, file["size"], file["sha256"])))
-
-
-def _is_good(chunks: Iterable[bytes]) -> bool:
-    """Whether a store has the announced bytes. One that does not answer is an error, not a verdict."""
-    try:
-        for _ in chunks:
-            pass
-    except DamagedBytes:
-        return False
-    return True
-
-
-def _verified(store: Store, key: str, size: int, sha256: str) -> Iterator[bytes]:
-    """A file's bytes; raises DamagedBytes for others than announced, or none, before the last piece is given."""
-    digest, seen, held = hashlib.sha256(), 0, b""
-    try:
-        for chunk in store.chunks(key):
-            digest.update(chunk)
-            seen += len(chunk)
-            if seen > size:
-                raise DamagedBytes(f"{key} is longer than announced")
-            if held:
-                yield held
-            held = chunk
-    except UploadIncomplete as error:
-        raise DamagedBytes(f"{key} is missing") from error
-    if seen != size or digest.hexdigest() != sha256:
-        raise DamagedBytes(f"{key} has other bytes than announced")
-    yield held
 
 
 def _note_failure(row: ArtifactCopy, error: Exception) -> None:
@@ -407,46 +300,3 @@ def _note_failure(row: ArtifactCopy, error: Exception) -> None:
         fields |= {"checked_at": now} if _needs_check(row) else {}
     fields |= {"tries": F("tries") + 1, "last_error": text[:ERROR_CHARACTERS_MAX]}
     ArtifactCopy.objects.filter(pk=row.pk).update(busy_until=None, next_try_at=now + later, **fields)
-
-
-def _is_complete(artifact_id: UUID) -> bool:
-    return Artifact.objects.filter(pk=artifact_id, state=ArtifactState.COMPLETE).exists()
-
-
-class _Pace:
-    """So many bytes a second at most, over all that goes through it."""
-
-    def __init__(self, bytes_per_second: float) -> None:
-        self._rate, self._free_at = bytes_per_second, time.monotonic()
-
-    def limit(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """The same bytes, not faster."""
-        for chunk in chunks:
-            now = time.monotonic()
-            if (wait := self._free_at - now) > 0:
-                time.sleep(wait)
-            self._free_at = max(self._free_at, now) + len(chunk) / self._rate
-            yield chunk
-
-
-class _Renewal:
-    """Keeps a claim while its bytes come; raises ArtifactGone once nobody wants them."""
-
-    def __init__(self, artifact_id: UUID) -> None:
-        self._artifact_id, self._at = artifact_id, time.monotonic()
-
-    def now(self) -> None:
-        """Renew at once."""
-        if not _is_complete(self._artifact_id):
-            raise ArtifactGone()
-        mine = ArtifactCopy.objects.filter(pk=self._artifact_id)
-        if not mine.update(busy_until=clock.now() + BUSY):
-            raise ArtifactGone()
-        self._at = time.monotonic()
-
-    def during(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """The same bytes, with a renewal now and then."""
-        for chunk in chunks:
-            if time.monotonic() > self._at + RENEW_SECONDS:
-                self.now()
-            yield chunk

@@ -17,7 +17,7 @@ from django.core.management import call_command
 from billing.models.alerts import Alert
 from jobs import tasks
 from jobs.artifacts import choice as stores
-from jobs.artifacts import copies, downloads, fallback, inputs, prune
+from jobs.artifacts import copies, copying, downloads, fallback, inputs, prune
 from jobs.artifacts.s3 import make_client
 from jobs.artifacts.store import Store, key_for, prefix_for
 from jobs.client.download import download_artifact
@@ -240,7 +240,7 @@ def test_a_check_goes_on_where_it_stopped_and_forgets_no_loss(folders, alice):
     damage(second, key_of(artifact, "a"))
     damage(first, key_of(artifact, "b"))
     copies.suspect(artifact.pk)
-    without_time = copies._Stores(first, second, time.monotonic() - 1)
+    without_time = copying.Stores(first, second, time.monotonic() - 1)
     for checked in (1, 2):
         assert not copies._copy_one(without_time, artifact.pk)
         row = ArtifactCopy.objects.get()
@@ -478,8 +478,8 @@ def test_the_rate_is_kept(monkeypatch):
     slept: list[float] = []
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)
     monkeypatch.setattr(time, "sleep", slept.append)
-    pace = copies._Pace(10 * copies.MIB)
-    assert list(pace.limit([bytes(copies.MIB)] * 3)) == [bytes(copies.MIB)] * 3
+    pace = copying.Pace(10 * copying.MIB)
+    assert list(pace.limit([bytes(copying.MIB)] * 3)) == [bytes(copying.MIB)] * 3
     assert slept == pytest.approx([0.1, 0.2])
 
 
