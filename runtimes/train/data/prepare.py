@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,44 +33,76 @@ def prepare_corpus(
     What an earlier training of the customer's made of the same data is found in the node's cache instead. With it the
     chat template by which conversations were written, where it did not come with the model.
     """
-    packs = config.packing and config.dpo is None and can_pack(source)
-    cache = container.cache
+    making = _Making(config, container, source, tokenizer, end_id)
+    results = wait_for_results(
+        ranks, lambda progress: making.find_or_make(progress) if ranks.is_node_leader else None, "data"
+    )
+    if len({(each.encoded, each.template) for each in results if each is not None}) != 1:
+        raise BadData("the nodes were given different data")
+    kept = results[container.rank - container.local_rank]
+    assert kept is not None  # noqa: S101 - each node's leader has one
+    _describe(kept, ranks)
+    corpus = open_corpus(
+        kept.folder / TOKENS_NAME,
+        kept.folder / MARKS_NAME,
+        kept.encoded,
+        sequence_length=config.length,
+        eval_fraction=config.eval_fraction,
+        packs=making.packs,
+    )
+    return corpus, kept.template
 
-    def find_or_encode(progress: Progress) -> Kept | None:
-        if not ranks.is_node_leader:
-            return None
+
+@dataclass(frozen=True)
+class _Making:
+    """How one node's leader comes by the tokens: from the node's cache, or by encoding the data."""
+
+    config: TrainConfig
+    container: Container
+    source: ModelSource
+    tokenizer: Tokenizer
+    end_id: int
+
+    @cached_property
+    def packs(self) -> bool:
+        """Whether several conversations share a sequence."""
+        return self.config.packing and self.config.dpo is None and can_pack(self.source)
+
+    def find_or_make(self, progress: Progress) -> Kept:
+        """Raises BadData."""
+        config, cache = self.config, self.container.cache
         if not cache.is_there:
-            folder = container.work_dir / TOKENS_FOLDER
+            folder = self.container.work_dir / TOKENS_FOLDER
             folder.mkdir(parents=True, exist_ok=True)
-            return Kept(*encode(progress, folder), folder)
+            return Kept(*self._encode(progress, folder), folder)
         progress.text = "looking for them in the cache of this node"
         key = tokens_key(
             config,
-            container.input_dir,
-            source,
-            tokenizer=tokenizer,
-            end_id=end_id,
-            template_path=_template_path(config, container),
-            packs=packs,
+            self.container.input_dir,
+            self.source,
+            tokenizer=self.tokenizer,
+            end_id=self.end_id,
+            template_path=_template_path(config, self.container),
+            packs=self.packs,
         )
         kept = find_kept(
             cache,
             key,
-            vocabulary=source.config.vocab_size,
+            vocabulary=self.source.config.vocab_size,
             sequence_length=config.length,
             rows_per_sample=config.rows_per_sample,
         )
         if kept is not None:
             return kept
         folder = cache.begin(KIND, key)
-        encoded, template = encode(progress, folder)
+        encoded, template = self._encode(progress, folder)
         keep(cache, folder, encoded, template)
         return Kept(encoded, template, folder)
 
-    def encode(progress: Progress, folder: Path) -> tuple[Encoded, str | None]:
-        path, marks_path = folder / TOKENS_NAME, folder / MARKS_NAME
+    def _encode(self, progress: Progress, folder: Path) -> tuple[Encoded, str | None]:
+        config, end_id, path, marks_path = self.config, self.end_id, folder / TOKENS_NAME, folder / MARKS_NAME
         progress.text = "looking through the files"
-        runs = find_runs(config.data, container.input_dir, config.seed)
+        runs = find_runs(config.data, self.container.input_dir, config.seed)
 
         def tell(done: int, total: int, tokens: int) -> None:
             progress.text = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB, {tokens:,} tokens"
@@ -76,28 +110,28 @@ def prepare_corpus(
 
         encoding = EncodingProgress(runs, tell)
         if config.dpo is None and is_text(_first_record(runs, config.data)):
-            return encode_texts(read_records(runs), tokenizer, end_id, path, encoding), None
+            return encode_texts(read_records(runs), self.tokenizer, end_id, path, encoding), None
         conversations = open_conversations(
-            tokenizer,
-            source.folder,
+            self.tokenizer,
+            self.source.folder,
             end_id=end_id,
-            template_path=_template_path(config, container),
+            template_path=_template_path(config, self.container),
             learns_inputs=config.train_on_inputs,
         )
         where: Any = {"end_id": end_id, "path": path, "marks_path": marks_path, "sequence_length": config.length}
-        records = read_records(runs)
+        records, packs = read_records(runs), self.packs
         if config.dpo is not None:
-            encoded = encode_pairs(records, tokenizer, conversations, **where, progress=encoding)
+            encoded = encode_pairs(records, self.tokenizer, conversations, **where, progress=encoding)
         else:
-            encoded = encode_conversations(records, tokenizer, conversations, **where, packs=packs, progress=encoding)
+            encoded = encode_conversations(
+                records, self.tokenizer, conversations, **where, packs=packs, progress=encoding
+            )
         return encoded, conversations.kept_template
 
-    results = wait_for_results(ranks, find_or_encode, "data")
-    if len({(each.encoded, each.template) for each in results if each is not None}) != 1:
-        raise BadData("the nodes were given different data")
-    kept = results[container.rank - container.local_rank]
-    assert kept is not None  # noqa: S101 - each node's leader has one
-    encoded, template = kept.encoded, kept.template
+
+def _describe(kept: Kept, ranks: Ranks) -> None:
+    """What a person reads of the data, once."""
+    encoded = kept.encoded
     if kept.found:
         print_line(ranks, f"data: found in the cache of this node (made {kept.found})")
     if encoded.rows_per_sample > 1:
@@ -113,15 +147,6 @@ def prepare_corpus(
             f"conversations fill {encoded.filled:.0%} of their sequences; {encoded.cut:,} were longer than one and "
             f"were cut, {encoded.left_out:,} had no answer to learn, {encoded.passed_over:,} answers were passed over",
         )
-    corpus = open_corpus(
-        kept.folder / TOKENS_NAME,
-        kept.folder / MARKS_NAME,
-        encoded,
-        sequence_length=config.length,
-        eval_fraction=config.eval_fraction,
-        packs=packs,
-    )
-    return corpus, template
 
 
 def _first_record(runs: list[Run], names: tuple[str, ...]) -> Record:
