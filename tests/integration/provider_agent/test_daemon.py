@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from provider_agent import protocol
 from provider_agent.protocol import ZERO_HASH, AttemptState, Reason
+from runtimes.contract import MANIFEST_NAME
 from tests.integration.provider_agent.conftest import Bob, eventually, processes_of, python
 from tests.integration.provider_agent.endings import until_ended
 from tests.integration.provider_agent.fake_leases import Lease
@@ -373,13 +374,12 @@ def test_a_machine_that_is_taken_away_saves_and_sends_first(running: Bob, server
 
 
 def test_programs_save_before_the_machine_goes_also_without_the_server(running: Bob, server: FakeServer) -> None:
-    saved = running.data / "saved"
-    code = SAVES_ON_STOP.replace("sys.exit(75)", f"pathlib.Path({str(saved)!r}).touch(); sys.exit(75)")
-    lease = server.give(running.assignment(*python(code), stop_grace_seconds=20))
+    lease = server.give(running.assignment(*python(SAVES_ON_STOP), stop_grace_seconds=20))
     until_running(lease)
     server.stop()
     running.folder.leaving.touch()  # what `drain --now` does before it asks the server
-    eventually(saved.exists, "the checkpoint")
+    checkpoints = running.folder.lease(lease.assignment.lease_id) / "work" / "checkpoint"
+    eventually(lambda: list(checkpoints.glob(f"*/{MANIFEST_NAME}")), "the checkpoint")
 
 
 def test_unavailable_input_is_named(running: Bob, server: FakeServer) -> None:
