@@ -1,10 +1,11 @@
-"""What organisations may keep, where it is not the default, what they paid for it, and where the second copies are."""
+"""What organisations may keep, where it is not the default, and what they paid for it; where the second copies are, and
+what jobs take from earlier ones."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
-from jobs.models import ArtifactCopy, StorageCharge, StorageQuota
+from jobs.models import ArtifactCopy, JobInput, StorageCharge, StorageQuota
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
 
 
@@ -29,3 +30,9 @@ class ArtifactCopyAdmin(ReadOnlyAdmin):
     list_filter = ("store", "is_damaged", ("copied_at", admin.EmptyFieldListFilter))
     search_fields = ("artifact__id", "artifact__job__id", "artifact__organisation__name")
     date_hierarchy = "copied_at"
+
+
+@admin.register(JobInput)
+class JobInputAdmin(ReadOnlyAdmin):
+    list_display = ("job_id", "folder", "artifact_id")
+    search_fields = ("job__id", "artifact__id", "artifact__job__id", "job__organisation__name")

@@ -56,6 +56,7 @@ class Kind:
     may_keep_cap: ClassVar[bool] = False  # whether resuming makes sense with the cap that there is
     may_be_idle: ClassVar[bool] = False  # whether the job stays open while it has no attempt
     outlives_a_lost_node: ClassVar[bool] = False  # whether its own runtime's gangs go on with another in its place
+    has_predicted_steps: ClassVar[bool] = False  # whether the planner says what its steps need and take
     is_settled_in_parts: ClassVar[bool] = False  # its bill adds up several settlements
     # Of our own runtime's checkpoints: name of each file beside the manifest -> bytes at most; None: a training's.
     checkpoint_files: ClassVar[Mapping[str, int] | None] = None

@@ -34,3 +34,8 @@ def kind_named(name: str) -> Kind:
 def settled_in_parts() -> list[str]:
     """Names of the kinds whose jobs are settled day by day, from a hold that moves on."""
     return [name for name, kind in KINDS.items() if kind.is_settled_in_parts]
+
+
+def with_predicted_steps() -> list[str]:
+    """Names of the kinds whose jobs can be compared with what the planner says of their steps."""
+    return [name for name, kind in KINDS.items() if kind.has_predicted_steps]

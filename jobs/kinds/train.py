@@ -20,6 +20,7 @@ class Train(Kind):
 
     spec_kind = TrainSpec()
     outlives_a_lost_node = True
+    has_predicted_steps = True
 
     def program(self, spec: Spec) -> Program:
         """The training runtime for a `train` section."""

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from jobs.kinds.registry import kind_of
+from jobs.kinds.registry import kind_of, with_predicted_steps
 from jobs.matching.demand import flops_of
 from jobs.matching.link_speeds import slowest_link
 from jobs.models import Attempt, CurvePoint, Job, Lease, PlanCheck, Stream, StreamChunk
@@ -49,7 +49,8 @@ class _Unusable(Exception):
 def sweep() -> int:
     """Keep what is new, forget what is old; how many trainings were looked at."""
     since = clock.now() - LOOKED_BACK
-    found = Job.objects.filter(kind="train", state=JobState.COMPLETED, ended_at__gte=since, plan_check=None)
+    kinds = with_predicted_steps()
+    found = Job.objects.filter(kind__in=kinds, state=JobState.COMPLETED, ended_at__gte=since, plan_check=None)
     ids = list(found.order_by("?").values_list("pk", flat=True)[:JOBS_PER_SWEEP_MAX])  # what fails keeps nobody's turn
     for job_id in ids:
         with log_failures("A training could not be compared with its plan.", job_id=str(job_id)):

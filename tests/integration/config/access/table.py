@@ -98,6 +98,7 @@ _ROWS: Final[dict[str, str]] = {
         GET /api/v1/jobs
         GET /api/v1/jobs/<uuid:job_id>
         GET /api/v1/jobs/<uuid:job_id>/logs
+        GET /api/v1/plan-checks
         GET /api/v1/jobs/<uuid:job_id>/events
         GET /api/v1/jobs/<uuid:job_id>/curve
         GET /api/v1/jobs/<uuid:job_id>/metrics
