@@ -53,6 +53,7 @@ SOAK_SCHEDULES_A_CHAIN ?= 50
 SOAK_CHECKPOINT_KILLS ?= 200
 SOAK_REDIS_SCHEDULES ?= 50
 SOAK_KILL_SCHEDULES ?= 50
+SOAK_LINE_BYTES ?= 10000000000
 SOAK_FUZZ_EXAMPLES ?= 10000
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
@@ -130,7 +131,7 @@ mutants: $(INSTALLED) ## small mistakes in what guards money and access, each of
 	.cache/mutation/venv/bin/python -m tests.mutation.run $(MUTANTS)
 
 # What a commit has no time for: every model, schedule and property with more steps and other seeds. A failure names its seed.
-soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, 200 kills in saves, 50 jobs over emptied Redis, 50 gangs whose nodes are killed and hang, 10,000 requests an operation, properties at twenty times the examples, and the mutants
+soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorganisations, 200 kills in saves, 50 jobs over emptied Redis, 50 gangs whose nodes are killed and hang, ten gigabytes over a line that breaks, 10,000 requests an operation, properties at twenty times the examples, and the mutants
 	SOUK_MONEY_STEPS=$(SOAK_ESCROW_STEPS) $(BIN)/python -m pytest -s tests -m escrow_model
 	for seed in $(SOAK_SEEDS); do \
 	  echo "== seed $$seed"; \
@@ -144,6 +145,8 @@ soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorga
 	SOUK_CHECKPOINT_KILLS=$(SOAK_CHECKPOINT_KILLS) $(BIN)/python -m pytest -s tests/integration/runtimes/train/test_kills.py
 	SOUK_REDIS_SCHEDULES=$(SOAK_REDIS_SCHEDULES) $(BIN)/python -m pytest -s tests/acceptance/test_emptied_redis.py
 	SOUK_KILL_SCHEDULES=$(SOAK_KILL_SCHEDULES) $(BIN)/python -m pytest -s tests/acceptance/test_kill_schedules.py
+	SOUK_LINE_BYTES=$(SOAK_LINE_BYTES) $(BIN)/python -m pytest -s tests/acceptance/test_behind_nat.py \
+	  -k 'join_from or large_output'
 	SOUK_FUZZ_EXAMPLES=$(SOAK_FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ) --timeout $(SOAK_TEST_SECONDS)
 	SOUK_EXAMPLES_TIMES=$(SOAK_EXAMPLES_TIMES) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)

@@ -5,7 +5,9 @@ Goals: 1.5 times the steps a second of wall time; from a kill to the next step a
 One rack of five nodes, one job file, one schedule: so many steps after the first checkpoint, and again after the node
 was replaced, a node is killed as by a power cut (agent, supervisor and program at once). The two kinds take turns. What
 differs is the node's launcher alone: in a restart SOUK_GENERATION does not reach it, so it is one of before
-generations, which the marketplace does not replace nodes for. Wall time is from the first step to the end.
+generations, which the marketplace does not replace nodes for. Wall time is from the first step to the end. Where
+torchft is installed it takes a turn too: without a marketplace, what is killed starts again at once, and the other two
+train on without it (`setups/torchft_gang.py`).
 
     python -m benchmarks.goodput [--rounds 3] [--steps 150] [--kills 2] [--write]
 """
@@ -23,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import publish
+from benchmarks.setups import torchft_gang
 from examples.market import Market, MarketError, NodeOptions, Party, kill_tree, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 
 GANG_NODES, SPARE_NODES = 3, 2
 NODES = tuple(f"gang-{number}" for number in range(GANG_NODES + SPARE_NODES))
+SAVE_STEPS = 10
 KILL_STEPS = 15  # after the first checkpoint of a start, so that each kill undoes some
 JOB_SECONDS_MAX, LISTED_SECONDS = 1800, 300
 ENDS = {"completed", "failed", "cancelled"}
@@ -42,7 +46,7 @@ SPEC: dict[str, Any] = {
     "name": "goodput",
     "resources": {"gpus": 1, "nodes": GANG_NODES, "kind": "any", "isolation": "none", "region": "rack"},
     "budget": {"max_total": "2.00"},
-    "checkpoint": {"every": "10 steps", "keep": 2},
+    "checkpoint": {"every": f"{SAVE_STEPS} steps", "keep": 2},
     "train": {
         "model": "tiny-llama",
         "data": ["python-docs"],
@@ -72,6 +76,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=2, choices=range(1, SPARE_NODES + 1))
     arguments, _ = parser.parse_known_args()
     runs: dict[str, list[Run]] = {"kept": [], "restart": []}
+    others: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="souk-goodput-", dir="/tmp") as name, Market(Path(name)) as market:
         flag = Path(name) / "restart"
         provider = add_rack(market, flag)
@@ -82,10 +87,13 @@ def main() -> None:
                     restore(market, provider)
                     done.append(run_job(market, alice, steps=arguments.steps, kills=arguments.kills))
                     print(f"round {number + 1}, {kind}: {done[-1]}", file=sys.stderr)
-    publish("goodput", figures(runs, steps=arguments.steps, kills=arguments.kills))
+                if torchft_gang.is_installed():
+                    others.append(run_torchft(steps=arguments.steps, kills=arguments.kills))
+                    print(f"round {number + 1}, torchft: {others[-1]}", file=sys.stderr)
+    publish("goodput", figures(runs, others, steps=arguments.steps, kills=arguments.kills))
 
 
-def figures(runs: dict[str, list[Run]], *, steps: int, kills: int) -> dict[str, Any]:
+def figures(runs: dict[str, list[Run]], others: list[Run], *, steps: int, kills: int) -> dict[str, Any]:
     """Medians, and the median of the rounds' ratios: a drifting machine drifts for both."""
     ratios = [
         kept.steps_per_second / restart.steps_per_second
@@ -101,10 +109,24 @@ def figures(runs: dict[str, list[Run]], *, steps: int, kills: int) -> dict[str, 
             f"{kind}_kill_to_step_s_max": max(away),
             f"{kind}_attempts": [run.attempts for run in done],
         }
+    if others:
+        found |= {
+            "torchft_steps_per_second": round(statistics.median(run.steps_per_second for run in others), 3),
+            "torchft_kill_to_step_s": sorted(seconds for run in others for seconds in run.seconds_away),
+        }
     return found | {
         "kept_over_restart": round(statistics.median(ratios), 2),
         "kept_over_restart_range": [round(min(ratios), 2), round(max(ratios), 2)],
     }
+
+
+def run_torchft(*, steps: int, kills: int) -> Run:
+    """The same kills of torchft's replicas; a step of those that are left is a step."""
+    with tempfile.TemporaryDirectory(prefix="souk-torchft-") as name:
+        due = SAVE_STEPS + KILL_STEPS
+        ended, killed_at = torchft_gang.run(Path(name), steps=steps, first_kill=due, kill_steps=due, kills=kills)
+    away = [round(next(at for at in ended if at > killed) - killed, 1) for killed in killed_at]
+    return Run(round((len(ended) - 1) / (ended[-1] - ended[0]), 3), away, attempts=1)
 
 
 def add_rack(market: Market, flag: Path) -> Party:

@@ -9,6 +9,7 @@ gateway_peers.py    no gateway, nginx and LiteLLM, each started alone on one cor
 gateway_real.py     an engine that computes, for the benchmark `gateway`
 ledger_bare.py      bare SQL of the ledger's rows, for the benchmark `ledger`
 ranks.py            one case in new processes, one a rank, for the benchmarks `train` and `step_times`
+torchft_gang.py     replicas under torchft that are killed, for the benchmark `goodput`
 training_memory.py  peak memory of one step of ours, measured and reckoned, for the benchmark `train`
 training_steps.py   one step of ours and of other trainers, for the benchmarks `gpu` and `train`
 tunnels_ends.py     the agent's end and the gateway's end, each a process, for the benchmark `tunnels`

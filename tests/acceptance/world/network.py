@@ -23,6 +23,7 @@ ROUTER_OUTSIDE, ROUTER_OUTSIDE_LATER = "198.51.100.2", "198.51.100.77"
 ROUTER_INSIDE = "10.77.0.1"
 INSIDE = "10.77.0.0/24"
 SSH_PORT = 22
+RESET_SECONDS = 2
 RULES = f"""
 iptables -t nat -A POSTROUTING -s {INSIDE} -o outside -j MASQUERADE
 iptables -P FORWARD DROP
@@ -77,6 +78,15 @@ class Router:
         """Frames pass again."""
         self.computer.run("bridge", "link", "set", "dev", f"to-{computer.name}", "state", "3")
 
+    def limit(self, computer: Computer, megabits: int) -> None:
+        """From now on this computer sends no more than so many megabits a second."""
+        computer.run("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *_shape(megabits))
+
+    def reset(self) -> None:
+        """End every connection to the outside, as a router does that started anew: both ends get a reset."""
+        rule = "FORWARD -p tcp -j REJECT --reject-with tcp-reset"
+        self.computer.shell(f"iptables -I {rule}; sleep {RESET_SECONDS}; iptables -D {rule}")
+
     def renumber(self) -> None:
         """Another address outside, as after a night's disconnection: every connection through the old one is dead."""
         self.computer.shell(
@@ -94,6 +104,10 @@ class Router:
         lines = self.computer.run(*words, is_checked=False).splitlines()
         answers = [[word[4:] for word in line.split() if word.startswith("dst=")] for line in lines]
         return {found[1] for found in answers if len(found) == 2}
+
+
+def _shape(megabits: int) -> list[str]:
+    return f"rate {megabits}mbit burst 64kb latency 50ms".split()
 
 
 def interfaces_here() -> set[str]:
