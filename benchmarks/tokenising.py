@@ -45,6 +45,7 @@ def main() -> None:
 
 def encode(kind: str, mib: int) -> dict[str, Any]:
     """Encode one file; peak memory is the process's, of which `before` was there with tokenizer and libraries."""
+    from runtimes.job_files import JobFiles
     from runtimes.train.data.conversations import text_of
     from runtimes.train.data.documents import find_runs, read_records
     from runtimes.train.data.encode import EncodingProgress, encode_texts
@@ -52,7 +53,7 @@ def encode(kind: str, mib: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory(prefix="souk-tokenising-", dir="/var/tmp") as name:
         folder = Path(name)
-        documents = [text_of(record) for record in read_records(find_runs(("python-docs",), folder, 0))]
+        documents = [text_of(record) for record in read_records(find_runs(("python-docs",), JobFiles(folder), 0))]
         tokenizer = train_tokenizer(documents, 4096)
         path, size = folder / "data.txt", mib << 20
         with path.open("wb") as file:
@@ -62,7 +63,7 @@ def encode(kind: str, mib: int) -> dict[str, Any]:
                 file.write("\n".join(documents).encode())
         told: list[int] = []
         before, began = peak_mib(), time.monotonic()
-        runs = find_runs(("data.txt",), folder, 0)
+        runs = find_runs(("data.txt",), JobFiles(folder), 0)
         encode_texts(
             read_records(runs),
             tokenizer,

@@ -26,6 +26,7 @@ RUNTIME_FEATURES = (
     "requirements",
     "generations",
     "requirements_lock",
+    "lent_paths",
     "train.ddp",
     "train.hsdp",
     "train.shares",

@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
 
 CONTRACT_VERSION = 1
@@ -72,6 +72,8 @@ HASH_CHUNK_BYTES = 1 << 20
 RESERVED_NAMES = frozenset(
     {"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, JOINED_FILE, NEW_CACHE_NAME, SERVE_SOCKET}
 )
+# A path lent/LABEL/... of a job file lies in a shared host folder, where LABEL is among the job's `lent`.
+LENT_NAME = "lent"
 WHEELS_NAME = "wheels"  # beside a file of requirements: packages that are not fetched from the internet
 LOCK_NAME = "uv.lock"  # in place of a file of requirements, beside its project
 PROJECT_NAME = "pyproject.toml"
@@ -273,6 +275,12 @@ def checkpoint_step(folder: Path) -> int | None:
     digits = folder.name.removeprefix(CHECKPOINT_PREFIX)
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= STEP_DIGITS_MAX
     return int(digits) if folder.name != digits and is_number else None
+
+
+def lent_label(path: str) -> str | None:
+    """The label of the shared host folder that a job file's path lies in, if the job names it; None for other paths."""
+    parts = PurePosixPath(path).parts
+    return parts[1] if len(parts) > 1 and parts[0] == LENT_NAME and not parts[1].startswith(".") else None
 
 
 def checkpoint_path_mistake(path: str) -> str | None:

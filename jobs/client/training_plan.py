@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobs.client.errors import NothingFits, UsageMistake
 from jobs.spec import Spec, TrainSection, kind_of
+from jobs.spec.kinds.shared_folders import lent_paths
 from jobs.spec.kinds.train import training_tokens
 from jobs.spec.units import MEMORY_MIB_MAX
 from jobs.wire import PlanChecks, QuoteView
-from runtimes.contract import shipped_model_config, shipped_models
+from runtimes.contract import lent_label, shipped_model_config, shipped_models
 from runtimes.plan.advice import Advice, Fit, advise, floor_bytes, needed_bytes
 from runtimes.plan.devices import REPORTED_MAX, have_bfloat16, memory_of_models
 from runtimes.plan.memory import Memory, Place, host_bytes, reckon_memory
@@ -242,6 +243,11 @@ def _find_config(spec: Spec, model: str, folder: Path, given: Path | None) -> _F
         return _Found(read_model_config(given))
     if model in shipped_models():
         return _Found(shipped_model_config(model), is_shipped=True, has_weights=False)
+    if lent_paths([model], spec.lent):
+        raise ModelMistake(
+            f"the configuration of {model} is in the shared host folder {lent_label(model)}, which this computer does "
+            "not see. To plan with a copy of it: souk plan --model-config FILE"
+        )
     try:
         root = folder.resolve()
         path = (root / model / MODEL_CONFIG).resolve()

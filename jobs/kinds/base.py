@@ -107,11 +107,19 @@ class Kind:
         """Why a lease ended, given what its node reports and what was ordered."""
         if not lease.attempt.job.spec.get("command"):
             reason = believing.of_our_program(reason, exit_code)
-        return believing.of_resumed(lease, believing.believe(lease, believing.of_image(lease, reason)))
+        reason = believing.of_resumed(lease, believing.believe(lease, believing.of_image(lease, reason)))
+        return believing.of_lent(lease, reason) if self.reads_lent(lease.attempt.job) else reason
 
     def pins_input(self, job: Job) -> bool:
-        """Whether what a resume needs beside its checkpoint is what the attempt before it had, to the byte."""
-        return True
+        """Whether what a resume needs beside its checkpoint is what the attempt before it had, to the byte.
+
+        Not with a shared host folder: another node's may hold something else under the same label.
+        """
+        return not self.reads_lent(job)
+
+    def reads_lent(self, job: Job) -> bool:
+        """Whether our own runtime reads anything of the job in shared host folders."""
+        return bool(job.spec.get("lent")) and bool(self.spec_kind.lent_paths(from_wire(job.spec)))
 
     def payable_ms(self, lease: Lease, billable_ms: int) -> int:
         """For how long a lease that ends is charged, given for how long by its receipts and the ending's rule."""

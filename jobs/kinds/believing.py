@@ -7,6 +7,7 @@
     or with a code it never gives  nobody's: its launcher failed, where the node cannot start it, or a peer is away
     a resumed one has bad input    its checkpoint, which another node saved: never the customer's
     no image could be had          the node's doing, unless the customer named the image and it never ran
+    bad input, of a shared folder  unpaid and tried elsewhere, until a second provider's node says the same
     the node names another end     believed, as an order may cross it; but of a node in quarantine only its own failure
 
 What remains of a node's word is how its own program ended.
@@ -21,11 +22,15 @@ from jobs.models import Lease
 from jobs.states import ArtifactState
 from marketplace.foundation import clock
 from provider_agent.protocol import BEAT_SECONDS_LEASED, REASONS, Fault, Reason, payable_ms
+from runtimes.contract import ExitCode
 
 LEASE_SECONDS_MAX: Final = 30 * 24 * 3600  # that an assignment lets a program run, whatever its cap pays for
 BUDGET_MARGIN_SECONDS: Final = 30  # before the cap is used up, so that a last checkpoint can be saved
 BUDGET_MARGIN_SHARE: Final = 0.05  # and at most this share of what the cap pays for
 SIGNAL_CODE_BASE: Final = 128  # an exit code above it: the number of the signal that ended the program
+
+OF_INPUT: Final = frozenset({Reason.BAD_INPUT, Reason.BAD_CONFIG})
+INPUT_CODES: Final = (int(ExitCode.BAD_DATA), int(ExitCode.BAD_CONFIG))  # a failed fetch has no code
 
 # Nothing on a node causes these: a node that names one was ordered to stop for it, or lies.
 ORDERED: Final = frozenset(
@@ -92,6 +97,22 @@ def of_resumed(lease: Lease, reason: Reason) -> Reason:
     if is_ours and resumed_id is not None and not has_resumed:
         return Reason.BAD_CHECKPOINT
     return Reason.FALSE_REASON if reason == Reason.BAD_CHECKPOINT else reason
+
+
+def of_lent(lease: Lease, reason: Reason) -> Reason:
+    """The same, of a job whose program reads shared host folders: what a provider put there is not the customer's.
+
+    A customer may name a file that no folder has, and a provider share an empty one to be paid for nothing. So the
+    first word of it is paid by nobody, and the job goes to another provider. Where a node of another provider said the
+    same in an attempt before, it is the customer's input after all.
+    """
+    if reason not in OF_INPUT:
+        return reason
+    before = Lease.objects.filter(
+        attempt__job=lease.attempt.job_id, reported_reason=Reason.INPUT_UNAVAILABLE.value, exit_code__in=INPUT_CODES
+    )
+    is_repeated = before.exclude(attempt=lease.attempt_id).exclude(node__provider=lease.node.provider_id).exists()
+    return reason if is_repeated else Reason.INPUT_UNAVAILABLE
 
 
 def is_spent(lease: Lease) -> bool:

@@ -34,6 +34,8 @@ class Train(Kind):
 
     def pins_input(self, job: Job) -> bool:
         """Not with a model by its name on the hub: its owner may change it between two attempts."""
+        if not super().pins_input(job):
+            return False
         train = train_of(from_wire(job.spec))
         if train is None or train.model in shipped_models() or PINNED.fullmatch(train.model):
             return True

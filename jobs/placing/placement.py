@@ -264,7 +264,7 @@ def request_of(job: Job, *, turn: int = 0) -> MatchRequest:
 
 
 def _avoided(job: Job) -> frozenset[UUID]:
-    """The nodes that failed the job by themselves, and all of a provider that could not have its image."""
+    """The nodes that failed the job by themselves, and all of a provider who lacks its image or what it reads there."""
     # Of the platform's a node may be the cause after all: one that cannot run our programs would take every attempt.
     at_fault = Q(attempt__fault__in=[Fault.PROVIDER, Fault.NETWORK, Fault.PLATFORM])
     # Who says that a checkpoint is bad, or that there is no such image, may be wrong: another node tries it next.
@@ -272,11 +272,16 @@ def _avoided(job: Job) -> frozenset[UUID]:
     failed = Lease.objects.filter(at_fault, attempt__job=job)
     failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
     failed |= Lease.objects.filter(attempt__job=job, replaced_at__isnull=False)
-    rows = list(failed.values_list("node_id", "node__provider_id", "reported_reason"))
-    nodes = {node_id for node_id, _, _ in rows}
-    without_image = {provider_id for _, provider_id, reason in rows if reason == Reason.IMAGE_UNAVAILABLE}
-    if without_image:
-        nodes |= set(Node.objects.filter(provider_id__in=without_image).values_list("pk", flat=True))
+    rows = list(failed.values_list("node_id", "node__provider_id", "reported_reason", "exit_code"))
+    nodes = {node_id for node_id, _, _, _ in rows}
+    # An image, or what a shared host folder holds, is a provider's on all of its nodes; a failed fetch has no code.
+    lacking = {
+        provider_id
+        for _, provider_id, reason, code in rows
+        if reason == Reason.IMAGE_UNAVAILABLE or (reason == Reason.INPUT_UNAVAILABLE and code is not None)
+    }
+    if lacking:
+        nodes |= set(Node.objects.filter(provider_id__in=lacking).values_list("pk", flat=True))
     return frozenset(nodes)
 
 

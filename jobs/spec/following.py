@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jobs.spec.canonical import canonical
+from jobs.spec.kinds.shared_folders import lent_paths
 from jobs.spec.model import NAME_CHARACTERS_MAX, Spec
 from jobs.spec.parse import from_wire
 from jobs.spec.task_fields import TRAINED_FOLDER
+from runtimes.contract import lent_label
 
 NAME_ENDING: Final = "-evaluation"
-# What both have. Not `secrets`, which are erased with the training, and not `checkpoint`, `work` or `lent`.
+# What both have. Not `secrets`, which are erased with the training, and not `checkpoint` or `work`.
 SHARED_KEYS: Final = ("payment", "retry", "env", "files", "network")
 
 
@@ -39,6 +41,8 @@ def evaluation_after(training: Spec, *, job: str, inputs: Mapping[str, str]) -> 
     models = [f"{TRAINED_FOLDER}/model"]
     if asked.pop("compare_with_base"):
         models.insert(0, body["train"]["model"])
+    # Of shared host folders only that of the base: the evaluation needs no node that has the training's data.
+    labels = [lent_label(name) for name in lent_paths(models, training.lent)]
     given = {folder: {"job": each} for folder, each in inputs.items()} | {TRAINED_FOLDER: {"job": job}}
     following: dict[str, Any] = {
         "kind": "eval",
@@ -48,4 +52,6 @@ def evaluation_after(training: Spec, *, job: str, inputs: Mapping[str, str]) -> 
         "inputs": given,
         "eval": {"models": models, **asked},
     }
+    if labels:
+        following["lent"] = labels
     return from_wire(following | {key: body[key] for key in SHARED_KEYS if key in body})

@@ -1,6 +1,7 @@
 """The configuration of an evaluation. No torch here: a bad one is refused before torch is imported.
 
-models       one model or a list: a folder below input/ or an id of the hub; the others are compared with the first
+models       one model or a list: a folder below input/, or in a shared host folder (lent/LABEL/...), or an id of the
+             hub; the others are compared with the first
 tasks        a YAML file of the harness below input/, a folder of them, or a list of those
 limit        samples of each task, from the beginning; null: all of them
 batch_size   requests that are taken at a time, over all devices; answers do not depend on it

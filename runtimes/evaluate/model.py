@@ -23,6 +23,7 @@ from typing import Any
 from runtimes.contract import sha256_file
 from runtimes.evaluate import embed
 from runtimes.evaluate.request import EMBED, GENERATE, LIKELIHOOD, ROLLING, Answer, Request, is_answer, rounded
+from runtimes.job_files import JobFiles
 from runtimes.train.errors import BadData, OutOfMemory, Stopped
 from runtimes.train.model import ModelSource, find_model
 
@@ -54,9 +55,9 @@ class Known:
     digest: str  # SHA-256 of files and settings, in hex
 
 
-def know(name: str, input_dir: Path, *, dtype: str) -> Known:
+def know(name: str, files: JobFiles, *, dtype: str) -> Known:
     """The model of this name with its digest; raises BadData that says what is missing."""
-    source = find_model(name, input_dir)
+    source = find_model(name, files)
     if source.folder is None or not source.has_weights:
         raise BadData(f"model {name!r} has no weights to evaluate: name a folder with safetensors, such as a result")
     context = _context(source)

@@ -47,7 +47,7 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
     places = [Request(EMBED, (sample.text,)) for sample in read_samples(asked)] if is_mapped else []
     of_first = [*requests, *dict.fromkeys(places)]  # the map is the first model's
     container.work_dir.mkdir(parents=True, exist_ok=True)
-    knowns = [know(name, container.input_dir, dtype=config.dtype) for name in config.models]
+    knowns = [know(name, container.files, dtype=config.dtype) for name in config.models]
     wanted = {
         request.digest(known.digest): request.kind
         for number, known in enumerate(knowns)

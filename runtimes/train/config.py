@@ -1,6 +1,7 @@
 """The configuration of a training: the keys of a job file's `train` section. Standard library only, no torch.
 
-model               a shipped model (`tiny-llama`), a folder under the inputs, or a Hugging Face hub id, id@revision
+model               a shipped model (`tiny-llama`), a folder under the inputs, or a Hugging Face hub id, id@revision;
+                    lent/LABEL/..., as of `data` and `chat_template`, is in a shared host folder (job_files.py)
 data                `python-docs`, or files under the inputs: one path or a list; .txt, .md, .jsonl, .parquet, or a
                     folder of these; * works. Of conversations (data/conversations.py) the answers are learned
 chat_template       a file under the inputs, in Jinja, that writes conversations; null: the model's, or data/chat.jinja

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtimes.contract import Env
+from runtimes.job_files import JobFiles
 from runtimes.node_cache import NodeCache, open_cache
 
 
@@ -17,6 +18,7 @@ class Container:
 
     work_dir: Path
     input_dir: Path
+    lent_dir: Path | None  # None: by hand, where no folder is shared
     output_dir: Path
     checkpoint_dir: Path
     cache: NodeCache
@@ -32,6 +34,11 @@ class Container:
     checkpoint_every_seconds: int
     mean_seconds_to_failure: int  # of this training's nodes together; 0: the interval stays as it is
     checkpoint_keep: int
+
+    @property
+    def files(self) -> JobFiles:
+        """Where what the configuration names is looked for."""
+        return JobFiles(self.input_dir, self.lent_dir)
 
     @property
     def nodes(self) -> int:
@@ -70,6 +77,7 @@ def read_container(env: Mapping[str, str], *, config: str | None, output: str | 
     return Container(
         work_dir=work_dir,
         input_dir=folder(Env.INPUT_DIR, Path.cwd() if bare else work_dir / "input"),
+        lent_dir=None if bare else folder(Env.LENT_DIR, work_dir / "lent"),
         output_dir=folder(Env.OUTPUT_DIR, work_dir if bare else work_dir / "output"),
         checkpoint_dir=folder(Env.CHECKPOINT_DIR, work_dir / "checkpoint"),
         cache=open_cache(given, work_dir),

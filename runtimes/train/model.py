@@ -1,4 +1,4 @@
-"""The model: any causal LM of transformers; shipped by name, from a folder of the inputs, or from the hub."""
+"""The model: any causal LM of transformers; shipped by name, from a folder of the job's or a provider's, or the hub."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from runtimes.contract import shipped_model_config, shipped_models
+from runtimes.job_files import JobFiles
 from runtimes.train.errors import BadData, OutOfMemory
 
 WEIGHTS_FILE = "model.safetensors"
@@ -37,7 +38,7 @@ class ModelSource:
     dtype: torch.dtype = torch.float32
 
 
-def find_model(name: str, input_dir: Path) -> ModelSource:
+def find_model(name: str, files: JobFiles) -> ModelSource:
     """The model called `name`; raises BadData that names where it was looked for."""
     from transformers import AutoConfig
     from transformers.utils import logging
@@ -48,9 +49,7 @@ def find_model(name: str, input_dir: Path) -> ModelSource:
     if name in shipped_models():
         raw = shipped_model_config(name)
         return ModelSource(name, AutoConfig.for_model(**raw), None, has_weights=False)
-    folder = (input_dir / name).resolve()
-    if not (folder.is_relative_to(input_dir.resolve()) and (folder / "config.json").is_file()):
-        folder = _download(name)
+    folder = _find_folder(name, files)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
@@ -59,6 +58,20 @@ def find_model(name: str, input_dir: Path) -> ModelSource:
     # Read here: transformers writes the dtype of whatever is made of a configuration into it.
     dtype = DTYPES.get(str(config.dtype).removeprefix("torch."), torch.float32) if has_weights else torch.float32
     return ModelSource(name, config, folder, has_weights, dtype)
+
+
+def _find_folder(name: str, files: JobFiles) -> Path:
+    """Its folder; one that is not among the job's files is the hub's, one of a shared host folder never."""
+    place = files.place_of(name)
+    folder = place.path
+    is_there = place.holds(folder) and (folder / "config.json").is_file()
+    if place.label is None:
+        return folder if is_there else _download(name)
+    if place.is_outside or not is_there:
+        raise BadData(f"model {name!r}: there is no such folder with a config.json in {place.text}")
+    if not place.holds_all(folder):
+        raise BadData(f"model {name!r} has files that lead out of {place.text}")
+    return folder
 
 
 def build_model(source: ModelSource) -> nn.Module:

@@ -49,7 +49,7 @@ def find_source(config: TrainConfig, container: Container, resume_from: Path | N
     Then neither the input nor the checkpoint is to blame: a hub that is away for an hour would condemn them all.
     """
     try:
-        source = find_model(config.model, container.input_dir)
+        source = find_model(config.model, container.files)
         if config.lora is not None and not source.has_weights:
             raise BadData(f"lora trains adapters of a model with weights; model {config.model!r} has no safetensors")
         kept_files(source)  # else the last thing that a training does would fail it
@@ -124,11 +124,11 @@ def _find_or_train(config: TrainConfig, container: Container, size: int, progres
     """A tokenizer of at most `size` tokens for the data: the node's cache has it, or it is made and kept there."""
     cache = container.cache
     progress.text = "looking for it in the cache of this node"
-    key = tokenizer_key(config, container.input_dir, size) if cache.is_there else ""
+    key = tokenizer_key(config, container.files, size) if cache.is_there else ""
     if key and (found := find_tokenizer(cache, key, size)) is not None:
         return found
     progress.text = "training a tokenizer"
-    runs = find_runs(config.data, container.input_dir, config.seed)
+    runs = find_runs(config.data, container.files, config.seed)
     tokenizer = train_tokenizer((text_of(record) for record in read_records(runs)), size)
     if key:
         keep_tokenizer(cache, key, tokenizer)

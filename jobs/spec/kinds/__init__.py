@@ -6,6 +6,7 @@ train.py    kind: train, the built-in training runtime
 serve.py    kind: serve, a model behind an endpoint
 command.py  kind: command, a program of the customer's own
 eval.py     kind: eval, tasks of lm-evaluation-harness asked of one or several models
+shared_folders.py  paths of our own runtimes that lie in shared host folders
 flops.py    how many floating-point operations a training takes
 
 What the marketplace does with a job of each kind stands in `jobs/kinds`, under the same names.

@@ -53,9 +53,14 @@ class SpecKind:
             "checkpoint_auto": spec.checkpoint.is_auto or None,
             "setup": spec.setup,
             "requirements": spec.requirements,
+            "lent_paths": self.lent_paths(spec) or None,
             "requirements_lock": (PurePosixPath(spec.requirements or "").name == LOCK_NAME) or None,
         }
         return frozenset(name for name, value in used.items() if value is not None)
+
+    def lent_paths(self, spec: Spec) -> list[str]:
+        """Paths that our own runtime reads in shared host folders: what lies there is each provider's."""
+        return []
 
     def steps(self, spec: Spec) -> int | None:
         """Steps of the whole job; None where the file declares none."""

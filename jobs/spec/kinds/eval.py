@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from jobs.spec.document import Path
 from jobs.spec.kinds.base import Finding, SpecKind, check_work, is_count
+from jobs.spec.kinds.shared_folders import check_lent, is_lent, lent_paths
 from jobs.spec.model import Spec
 from jobs.spec.section import Section, listed
 from jobs.spec.task_fields import TaskFields
@@ -30,7 +31,7 @@ class EvalSection(TaskFields):
     """One evaluation as the built-in runtime does it."""
 
     models: Annotated[list[ModelName], BeforeValidator(listed), Field(min_length=1, max_length=MODELS_MAX)] = Field(
-        description=f"a folder under files or a hub id, or a list of up to {MODELS_MAX}"
+        description=f"a folder under files, lent/LABEL/... or a hub id, or a list of up to {MODELS_MAX}"
     )
 
 
@@ -71,6 +72,10 @@ class EvalSpec(SpecKind):
     def runtime_features(self, spec: Spec) -> frozenset[str]:
         """Nodes whose runtime has no harness are passed over."""
         return super().runtime_features(spec) | {"eval"}
+
+    def lent_paths(self, spec: Spec) -> list[str]:
+        """Of its models."""
+        return lent_paths(eval_of(spec).models, spec.lent)
 
     def steps(self, spec: Spec) -> int | None:
         """Unknown before the tasks are read: what `work` declares only serves the quote."""
@@ -113,8 +118,11 @@ def check_each(names: object, data: Mapping[str, Any], *, at: Path, check: Check
 
 
 def check_model(name: str, data: Mapping[str, Any], where: Path) -> Iterator[Finding]:
-    """It has weights, and is among the files or comes from the hub."""
-    if name in shipped_models():
+    """It has weights, and is among the files, in a shared host folder, or comes from the hub."""
+    found = list(check_lent(name, data, where, may_be_hub=True))
+    if found or is_lent(name, data):
+        yield from found
+    elif name in shipped_models():
         yield where, f"{name!r} is shipped without weights: there is nothing to evaluate", "a trained model"
     elif _is_sent(name, data) is False and data.get("network", "none") != "public":
         message = f"{name!r} is not among files, so it is fetched from the hub, and network is none"
@@ -123,7 +131,9 @@ def check_model(name: str, data: Mapping[str, Any], where: Path) -> Iterator[Fin
 
 def check_fetched_later(name: str, data: Mapping[str, Any], where: Path) -> Iterator[Finding]:
     """What another job fetches from the hub again is the same then, and needs no secret: those go with this job."""
-    if _is_sent(name, data) is not False or name in shipped_models() or data.get("network") != "public":
+    if _is_sent(name, data) is not False or name in shipped_models() or is_lent(name, data):
+        return
+    if data.get("network") != "public":
         return
     if not PINNED.fullmatch(name):
         yield where, f"{name!r} may be another one on the hub when it is fetched again", f"{name}@COMMIT as train.model"

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from jobs.spec.kinds.base import Finding, SpecKind, check_own_command, check_work, is_count
 from jobs.spec.kinds.eval import check_each, check_fetched_later, check_model, check_task
 from jobs.spec.kinds.flops import flops_per_token
+from jobs.spec.kinds.shared_folders import check_lent, lent_paths
 from jobs.spec.model import FILES_MAX, INPUTS_MAX, Spec
 from jobs.spec.section import Number, Section, listed
 from jobs.spec.task_fields import TRAINED_FOLDER
@@ -80,9 +81,11 @@ class DpoSection(Section):
 class TrainSection(Section):
     """One training as the built-in runtime does it; `work` is its amount."""
 
-    model: Text = Field("tiny-llama", description="a shipped model (tiny-llama), a folder under files, or a hub id")
+    model: Text = Field(
+        "tiny-llama", description="a shipped model (tiny-llama), a folder under files, lent/LABEL/..., or a hub id"
+    )
     data: Annotated[list[Text], BeforeValidator(listed), Field(min_length=1, max_length=FILES_MAX)] = Field(
-        ["python-docs"], description="python-docs, a path under files, or a list of paths"
+        ["python-docs"], description="python-docs, a path under files, lent/LABEL/..., or a list of paths"
     )
     chat_template: Text | None = Field(None, description="a path under files, or null for the model's own template")
     train_on_inputs: bool = Field(False, description="true or false")
@@ -203,6 +206,7 @@ class TrainSpec(SpecKind):
             message = "is for an own command; the built-in runtime reckons it itself"
             yield ("work", "flops_per_step"), message, "no such field"
         yield from _check_batches(data)
+        yield from _check_lent(data)
         yield from _check_adapters(data)
         yield from _check_choices(data)
         yield from _check_preferences(data)
@@ -237,6 +241,11 @@ class TrainSpec(SpecKind):
         names = {value if key == "strategy" else key for key, value in used.items() if key not in OPEN_FIELDS}
         names |= {f"open_{key}" for key in OPEN_FIELDS if getattr(train, key) is None}
         return own | {f"train.{name}" for name in names}
+
+    def lent_paths(self, spec: Spec) -> list[str]:
+        """Of its model, its data and its chat template."""
+        train = train_of(spec)
+        return [] if train is None else lent_paths([train.model, *train.data, train.chat_template], spec.lent)
 
     def steps(self, spec: Spec) -> int | None:
         """Tokens are rounded up to whole steps, as the runtime does. None where a sequence's length is the model's."""
@@ -319,6 +328,19 @@ def _check_choices(data: Mapping[str, Any]) -> Iterator[Finding]:
         yield ("train", "early_stop"), "needs evaluations during the training", "an evaluate_every of 1 or more"
     if train.get("deterministic") is True and train.get("shares") == "measured":
         yield ("train", "deterministic"), "contradicts shares: measured, which are others each time", "shares: even"
+
+
+def _check_lent(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Paths in shared host folders."""
+    train = data.get("train")
+    if not isinstance(train, dict):
+        return
+    for key in ("model", "data", "chat_template"):
+        given, each = train.get(key), listed(train.get(key))
+        for index, name in enumerate(each if isinstance(each, list) else []):
+            where = ("train", key, index) if isinstance(given, list) else ("train", key)
+            if isinstance(name, str):
+                yield from check_lent(name, data, where, may_be_hub=key == "model")
 
 
 def _check_preferences(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from runtimes.job_files import JobFiles
 from runtimes.train.errors import BadData
 
 BUILT_IN: Final = "python-docs"
@@ -74,9 +75,9 @@ class Record:
         return f"{path.name} line {_line_number(path, self.offset)}"
 
 
-def find_runs(names: tuple[str, ...], input_dir: Path, seed: int) -> list[Run]:
+def find_runs(names: tuple[str, ...], files: JobFiles, seed: int) -> list[Run]:
     """The runs of the data in an order decided by `seed`; raises BadData that names the wrong file."""
-    paths = find_paths(names, input_dir)
+    paths = find_paths(names, files)
     total = sum(path.stat().st_size for path in paths if path is not None)
     if total > DATA_BYTES_MAX:
         raise BadData(f"the data has more than {DATA_BYTES_MAX >> 40} TiB")
@@ -85,9 +86,9 @@ def find_runs(names: tuple[str, ...], input_dir: Path, seed: int) -> list[Run]:
     return runs
 
 
-def find_paths(names: tuple[str, ...], input_dir: Path) -> list[Path | None]:
+def find_paths(names: tuple[str, ...], files: JobFiles) -> list[Path | None]:
     """The files of the data, None for the built-in ones; raises BadData that names what is not there."""
-    return [path for name in names for path in _paths_of(name, input_dir)]
+    return [path for name in names for path in _paths_of(name, files)]
 
 
 def read_records(runs: list[Run]) -> Iterator[Record]:
@@ -103,21 +104,22 @@ def read_records(runs: list[Run]) -> Iterator[Record]:
             yield from _rows(run, run.path)
 
 
-def _paths_of(name: str, input_dir: Path) -> Iterator[Path | None]:
+def _paths_of(name: str, files: JobFiles) -> Iterator[Path | None]:
     if name == BUILT_IN:
         yield None
         return
-    root = input_dir.resolve()
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise BadData(f"data {name!r} must be a path below the job's files")
-    paths = sorted(path for path in root.glob(name) if path.is_file())
-    if not paths and (root / name).is_dir():  # as the hub keeps a dataset: a folder with files below it
-        paths = sorted(_of_dataset(root / name))
+    place = files.place_of(name)
+    if place.is_outside:
+        raise BadData(f"data {name!r} must be a path below {place.text}")
+    folder = place.root / place.rest
+    paths = [] if folder == place.root else sorted(path for path in place.root.glob(place.rest) if path.is_file())
+    if not paths and folder.is_dir():  # as the hub keeps a dataset: a folder with files below it
+        paths = sorted(_of_dataset(folder))
     if not paths:
-        raise BadData(f"data {name!r} is not among the job's files")
+        raise BadData(f"data {name!r} is not {'among' if place.label is None else 'in'} {place.text}")
     for path in paths:
-        if not path.resolve().is_relative_to(root):
-            raise BadData(f"data {name!r} leads out of the job's files")
+        if not place.holds(path):
+            raise BadData(f"data {name!r} leads out of {place.text}")
         yield path
 
 

@@ -18,6 +18,7 @@ from typing import Final
 from tokenizers import Tokenizer
 
 from runtimes.contract import sha256_file
+from runtimes.job_files import JobFiles
 from runtimes.train.config import TrainConfig
 from runtimes.train.data.documents import find_paths
 from runtimes.train.model import ModelSource
@@ -29,7 +30,7 @@ TOKENIZER_SUFFIXES: Final = frozenset({".json", ".jinja", ".txt", ".model", ".ti
 
 def tokens_key(
     config: TrainConfig,
-    input_dir: Path,
+    files: JobFiles,
     source: ModelSource,
     *,
     tokenizer: Tokenizer,
@@ -40,7 +41,7 @@ def tokens_key(
     """Of the tokens of this training's data. Raises BadData for data that are not there."""
     return _digest(
         "tokens",
-        data=data_digest(config.data, input_dir),
+        data=data_digest(config.data, files),
         seed=config.seed,
         sequence_length=config.length,
         train_on_inputs=config.train_on_inputs,
@@ -53,16 +54,16 @@ def tokens_key(
     )
 
 
-def tokenizer_key(config: TrainConfig, input_dir: Path, vocabulary_size: int) -> str:
+def tokenizer_key(config: TrainConfig, files: JobFiles, vocabulary_size: int) -> str:
     """Of a tokenizer that is trained on this training's data. Raises BadData for data that are not there."""
-    data = data_digest(config.data, input_dir)
+    data = data_digest(config.data, files)
     return _digest("tokenizer", data=data, seed=config.seed, vocabulary_size=vocabulary_size)
 
 
 @lru_cache(maxsize=2)
-def data_digest(names: tuple[str, ...], input_dir: Path) -> str:
+def data_digest(names: tuple[str, ...], files: JobFiles) -> str:
     """Of the content and kinds of the data's files, in their order; read once a process."""
-    found = [("", _built_in()) if path is None else _file(path) for path in find_paths(names, input_dir)]
+    found = [("", _built_in()) if path is None else _file(path) for path in find_paths(names, files)]
     return _digest("data", files=found)
 
 

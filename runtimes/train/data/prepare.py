@@ -78,7 +78,7 @@ class _Making:
         progress.text = "looking for them in the cache of this node"
         key = tokens_key(
             config,
-            self.container.input_dir,
+            self.container.files,
             self.source,
             tokenizer=self.tokenizer,
             end_id=self.end_id,
@@ -102,7 +102,7 @@ class _Making:
     def _encode(self, progress: Progress, folder: Path) -> tuple[Encoded, str | None]:
         config, end_id, path, marks_path = self.config, self.end_id, folder / TOKENS_NAME, folder / MARKS_NAME
         progress.text = "looking through the files"
-        runs = find_runs(config.data, self.container.input_dir, config.seed)
+        runs = find_runs(config.data, self.container.files, config.seed)
 
         def tell(done: int, total: int, tokens: int) -> None:
             progress.text = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB, {tokens:,} tokens"
@@ -157,10 +157,12 @@ def _first_record(runs: list[Run], names: tuple[str, ...]) -> Record:
 
 
 def _template_path(config: TrainConfig, container: Container) -> Path | None:
-    """Raises BadConfig for a path that leads out of the inputs."""
+    """Raises BadConfig for a path that leads out of the inputs, BadData for one that a shared host folder lacks."""
     if config.chat_template is None:
         return None
-    path = (container.input_dir / config.chat_template).resolve()
-    if not path.is_relative_to(container.input_dir.resolve()):
-        raise BadConfig(["chat_template must be a path below the job's files"])
-    return path
+    place = container.files.place_of(config.chat_template)
+    if place.is_outside or not place.holds(place.path):
+        raise BadConfig([f"chat_template must be a path below {place.text}"])
+    if place.label is not None and not place.path.is_file():
+        raise BadData(f"chat_template {config.chat_template!r} is not in {place.text}")
+    return place.path

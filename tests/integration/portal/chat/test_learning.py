@@ -15,6 +15,7 @@ from jobs.states import ArtifactState
 from marketplace.accounts.models import Organisation
 from marketplace.portal.chat import datasets
 from marketplace.portal.chat.models import Chat, Dataset, Message
+from runtimes.job_files import JobFiles
 from runtimes.train.data.conversations import text_of
 from runtimes.train.data.documents import find_runs, read_records
 from tests import stage
@@ -46,7 +47,7 @@ def test_the_trainer_reads_a_document_a_conversation(browser: Client, chat: Chat
     dataset = make(browser, chat)
     (tmp_path / datasets.TEXTS_FILE).write_bytes(read(browser, dataset, datasets.TEXTS_FILE))
     spec = parse(browser.get(f"/chat/datasets/{dataset.pk}/job.yaml").content)
-    [record] = read_records(find_runs(tuple(train_of(spec).data), tmp_path, 0))
+    [record] = read_records(find_runs(tuple(train_of(spec).data), JobFiles(tmp_path), 0))
     assert text_of(record) == f"Be brief.\nWhat is a souk?{answer.text}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runtimes.contract import Env, ExitCode, complete_checkpoints, write_manifest
-from tests.integration.runtimes.evaluate.worlds import counts, make_model, make_work, written
+from tests.integration.runtimes.evaluate.worlds import CONFIG, counts, make_model, make_work, written
 from tests.integration.runtimes.programs import Work, finish, kill_group, wait_until
 
 pytest.importorskip("lm_eval")
@@ -178,3 +179,25 @@ def slow_down(work: Work, program: str = SLOW) -> Work:
     work.module = "slow_evaluate"
     work.env["PYTHONPATH"] = f"{folder}:{Path(__file__).parents[4]}"
     return work
+
+
+def test_models_in_a_shared_folder_are_asked_as_those_below_input(tmp_path: Path, models: Path) -> None:
+    tasks = ["tasks/choice.yaml"]
+    sent = make_work(tmp_path / "sent", models, tasks=tasks)
+    assert sent.run()[0] == 0
+    (tmp_path / "lent").mkdir()
+    (tmp_path / "lent" / "llms").symlink_to(models)
+    lent = make_work(tmp_path / "work", models, env={Env.LENT_DIR: str(tmp_path / "lent")})
+    for name in ("base", "tuned"):
+        shutil.rmtree(lent.root / "input" / name)
+    config = {**CONFIG, "tasks": tasks, "models": ["lent/llms/base", "lent/llms/tuned"]}
+    (lent.root / "config.json").write_text(json.dumps(config))
+    code, output = lent.run()
+    assert code == 0, output
+    found, wanted = (json.loads(written(each)["results.json"])["models"] for each in (lent, sent))
+    assert [each.pop("name") for each in found] == ["lent/llms/base", "lent/llms/tuned"]
+    assert [each.pop("name") for each in wanted] == ["base", "tuned"]
+    assert found == wanted, "their digests are of their content"
+    (lent.root / "config.json").write_text(json.dumps(config | {"models": ["lent/llms/gone"]}))
+    assert lent.run()[0] == ExitCode.BAD_DATA
+    assert "no such folder with a config.json in the shared host folder 'llms'" in lent.events("failed")[0]["message"]

@@ -16,8 +16,9 @@ from tests.integration.runtimes.programs import MICRO_MODEL
 FIND = """
 import sys
 from pathlib import Path
+from runtimes.job_files import JobFiles
 from runtimes.train.model import find_model
-print(find_model(sys.argv[1], Path(".")).folder.name)
+print(find_model(sys.argv[1], JobFiles(Path("."))).folder.name)
 """
 
 

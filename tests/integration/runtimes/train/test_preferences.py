@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from jobs.spec import kind_of, parse
 from runtimes.contract import MANIFEST_NAME, TRAINER_FILE, Env, ExitCode, checkpoint_folder, write_manifest
+from runtimes.job_files import JobFiles
 from runtimes.train.data.documents import find_runs, read_records
 from runtimes.train.optimizer import learning_rate_at
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work, finish, losses, samples
@@ -113,7 +114,7 @@ def plain_dpo(work: Work) -> dict[int, float]:
     folder = work.root / "input" / "mine"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model, first = (AutoModelForCausalLM.from_pretrained(folder).eval() for _ in range(2))
-    runs = find_runs(("pairs.jsonl",), work.root / "input", CONFIG["seed"])
+    runs = find_runs(("pairs.jsonl",), JobFiles(work.root / "input"), CONFIG["seed"])
     pairs: list[Any] = [record.value for record in read_records(runs)]
     optimizer = torch.optim.AdamW(
         [

@@ -214,3 +214,12 @@ def test_how_far_plans_were_off_stands_beside_the_step(run: Run, folder: Path, m
 def test_an_older_marketplace_says_nothing_of_steps(run: Run, folder: Path) -> None:
     ended = run("plan", job_in(folder), "--json")
     assert ended.status == 0 and "step" not in ended.json
+
+
+def test_a_model_in_a_shared_host_folder_is_planned_by_a_copy_of_its_configuration(run: Run, folder: Path) -> None:
+    job = job_in(folder, model="lent/llms/llama")
+    job.write_text(job.read_text().replace('"files": ["my-model"]', '"files": ["my-model"], "lent": ["llms"]'))
+    ended = run("plan", job, "--offline")
+    assert ended.status == 0 and "is in the shared host folder llms" in " ".join(ended.out.split())
+    known = run("plan", job, "--offline", "--model-config", folder / "my-model" / "config.json", "--json")
+    assert known.json["training"]["parameters"] == 1_235_814_400

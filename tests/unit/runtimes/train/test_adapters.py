@@ -12,6 +12,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from runtimes.job_files import JobFiles
 from runtimes.train.adapters import ADAPTER, FOLDER_PREFIX, add_adapters, choose_modules, is_adapter
 from runtimes.train.config import ADAPTER_RATE, ALL_LINEAR, TARGETS_MAX, Lora, TrainConfig, parse_config, settled
 from runtimes.train.errors import BadConfig
@@ -44,7 +45,7 @@ def published(folder: Path, kind: str = "llama", dtype: torch.dtype = torch.floa
     torch.manual_seed(3)
     make: Any = AutoModelForCausalLM.from_config
     make(AutoConfig.for_model(kind, **SHAPE | KINDS[kind]), dtype=dtype).save_pretrained(folder / kind)
-    return find_model(kind, folder)
+    return find_model(kind, JobFiles(folder))
 
 
 def adapted(source: ModelSource, lora: Lora = LORA, *, seed: int = 1, is_resumed: bool = False, **dtype: Any) -> Any:
@@ -221,7 +222,7 @@ def test_digest_of_a_base_changes_with_any_weight_and_with_its_configuration(tmp
     folder = source.folder
     assert folder is not None
     first = base_digest(source)
-    assert base_digest(find_model("llama", tmp_path)) == first
+    assert base_digest(find_model("llama", JobFiles(tmp_path))) == first
     weights = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
     second = base_digest(source)

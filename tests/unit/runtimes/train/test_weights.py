@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from runtimes.job_files import JobFiles
 from runtimes.train.errors import BadData
 from runtimes.train.model import INDEX_FILE, WEIGHTS_FILE, ModelSource, build_model, decoder_blocks, find_model
 from runtimes.train.weights import filled_units
@@ -54,7 +55,7 @@ def test_weights_of_a_folder_are_those_that_transformers_loads(tmp_path: Path, s
     saved(tmp_path / "m", shard=shard, **changes)
     assert (tmp_path / "m" / INDEX_FILE).is_file() == (shard == "60KB")
     wanted: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
-    found = fill(find_model("m", tmp_path), seed=9)
+    found = fill(find_model("m", JobFiles(tmp_path)), seed=9)
     assert_same(found, wanted)
     assert (found.lm_head.weight is found.model.embed_tokens.weight) == bool(changes)
 
@@ -64,7 +65,7 @@ def test_packed_experts_are_converted(tmp_path: Path) -> None:
     names = load_file(tmp_path / "m" / WEIGHTS_FILE)
     assert any(".experts.0." in name for name in names), "the files name each expert, the model has them in one tensor"
     wanted: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
-    assert_same(fill(find_model("m", tmp_path)), wanted)
+    assert_same(fill(find_model("m", JobFiles(tmp_path))), wanted)
 
 
 def test_new_weights_depend_on_the_seed_alone_and_are_drawn_as_transformers_does() -> None:
@@ -92,7 +93,7 @@ def test_a_block_is_filled_when_it_comes_and_the_next_one_is_not_there_yet() -> 
 
 def test_a_resumed_model_has_its_buffers_and_waits_for_its_weights(tmp_path: Path) -> None:
     wanted = saved(tmp_path / "m")
-    found = fill(find_model("m", tmp_path), is_resumed=True)
+    found = fill(find_model("m", JobFiles(tmp_path)), is_resumed=True)
     assert not any(bool(parameter.any()) for parameter in found.parameters())
     torch.testing.assert_close(dict(found.named_buffers()), dict(wanted.named_buffers()))
 
@@ -172,4 +173,4 @@ def test_weights_that_are_not_all_there_are_refused(tmp_path: Path, damage: Any,
     saved(tmp_path / "m")
     damage(tmp_path / "m")
     with pytest.raises(BadData, match=message):
-        fill(find_model("m", tmp_path))
+        fill(find_model("m", JobFiles(tmp_path)))

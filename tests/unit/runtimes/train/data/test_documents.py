@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from runtimes.job_files import JobFiles
 from runtimes.train.data import documents
 from runtimes.train.data.documents import Record, find_runs, read_records
 from runtimes.train.errors import BadData
 
 
 def records(*names: str, folder: Path, seed: int = 0) -> list[Record]:
-    return list(read_records(find_runs(names, folder, seed)))
+    return list(read_records(find_runs(names, JobFiles(folder), seed)))
 
 
 def values(*names: str, folder: Path, seed: int = 0) -> list[object]:
@@ -114,7 +115,7 @@ def test_a_long_text_comes_in_pieces_that_are_the_text(
     text = "".join(line.format(number) for number in range(20_000))
     (tmp_path / "a.txt").write_text(text)
     found = sorted(records("a.txt", folder=tmp_path), key=lambda record: (record.run.start, record.is_end))
-    whole = {run.start: "" for run in find_runs(("a.txt",), tmp_path, 0)}
+    whole = {run.start: "" for run in find_runs(("a.txt",), JobFiles(tmp_path), 0)}
     for record in records("a.txt", folder=tmp_path):  # those of a run come in their order
         whole[record.run.start] += str(record.value)
     assert "".join(whole[start] for start in sorted(whole)) == text
@@ -129,7 +130,7 @@ def test_lines_are_cut_into_few_runs_and_lose_nothing(tmp_path: Path, monkeypatc
     monkeypatch.setattr(documents, "RUNS", 10)
     monkeypatch.setattr(documents, "SCAN_BYTES", 64)  # ends of lines fall anywhere in what is read at once
     write_lines(tmp_path / "a.jsonl", *({"n": i, "text": "x" * (i % 97)} for i in range(1000)))
-    runs = find_runs(("a.jsonl",), tmp_path, 3)
+    runs = find_runs(("a.jsonl",), JobFiles(tmp_path), 3)
     assert 5 <= len(runs) <= 11
     found = records("a.jsonl", folder=tmp_path, seed=3)
     assert sorted(record.value["n"] for record in found) == list(range(1000))  # type: ignore[index]
@@ -156,7 +157,7 @@ def test_memory_does_not_grow_with_the_data(name: str, tmp_path: Path, monkeypat
                 file.writelines(line for _ in range(size // len(line)))
         tracemalloc.start()
         try:
-            read = sum(1 for _ in read_records(find_runs((name,), tmp_path, 0)))
+            read = sum(1 for _ in read_records(find_runs((name,), JobFiles(tmp_path), 0)))
             return tracemalloc.get_traced_memory()[1] if read else 0
         finally:
             tracemalloc.stop()

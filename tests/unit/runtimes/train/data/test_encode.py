@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, processors
 
+from runtimes.job_files import JobFiles
 from runtimes.train.data import encode
 from runtimes.train.data.conversations import Conversations, open_conversations
 from runtimes.train.data.corpus import Corpus, open_corpus
@@ -188,7 +189,7 @@ def test_what_is_too_long_is_cut_or_left_out_and_counted(
 def test_one_kind_of_data_at_a_time(tokenizer: Tokenizer, conversations: Conversations, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a text"}\n' + json.dumps(question(1).value) + "\n")
-    found = list(read_records(find_runs(("a.jsonl",), tmp_path, 0)))
+    found = list(read_records(find_runs(("a.jsonl",), JobFiles(tmp_path), 0)))
     with pytest.raises(BadData, match=r"a\.jsonl line 2 is a conversation, others are texts"):
         encode_texts(found, tokenizer, 0, tmp_path / "tokens", EncodingProgress([RUN], ignored))
     with pytest.raises(BadData, match=r"a\.jsonl line 1 is a text, others are conversations"):

@@ -1,0 +1,140 @@
+"""A shared host folder lacks what a job names: neither its customer nor its provider is to blame by one word."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.kinds.registry import kind_of
+from jobs.models import Job, Lease
+from jobs.placing import placement
+from jobs.quoting import quotes
+from jobs.spec.kinds.shared_folders import FEATURE
+from marketplace.accounts.models import Organisation
+from marketplace.nodes.models import Node
+from provider_agent.protocol import AttemptState, Reason
+from runtimes.contract import ExitCode
+from tests import stage
+from tests.stage import DOLLAR
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LENT = {"lent": ["corpus"], "train": {"model": "tiny-llama", "data": "lent/corpus/books"}}
+EVALUATION = {
+    "kind": "eval",
+    "train": None,
+    "work": None,
+    "lent": ["corpus"],
+    "files": ["tasks.yaml"],
+    "eval": {"models": "lent/corpus/llama", "tasks": "tasks.yaml"},
+}
+
+
+def lender(name: str, *, price: int = DOLLAR, provider: Organisation | None = None) -> Node:
+    """A node that shares the folder, and whose agent looks there."""
+    node = stage.node(name, price_usd_micros=price, provider=provider)
+    node.facts = node.facts | {"lent": ["corpus"], "runtime_features": [FEATURE, "eval"]}
+    node.save(update_fields=["facts"])
+    return node
+
+
+@pytest.fixture
+def mallory() -> Organisation:
+    """Her two nodes are the cheapest, and share an empty folder."""
+    mallory = stage.organisation("mallory")
+    for name in ("mallorys-first", "mallorys-second"):
+        lender(name, provider=mallory)
+    return mallory
+
+
+@pytest.fixture
+def job(alice: Organisation, mallory: Organisation) -> Job:
+    lender("honest", price=2 * DOLLAR)
+    return stage.submit(alice, stage.spec_of(**LENT))
+
+
+def fail(job: Job, reason: Reason = Reason.BAD_INPUT, code: int | None = ExitCode.BAD_DATA) -> Lease:
+    """The next attempt runs for ten minutes, for which its node has receipts, and ends so."""
+    (lease,) = stage.place(job)
+    stage.send_report(lease, AttemptState.RUNNING)
+    lease.refresh_from_db()
+    stage.see_running(lease, seconds=600)
+    stage.bill(lease, ms=600_000)
+    stage.finish(lease, reason, exit_code=code)
+    lease.refresh_from_db()
+    job.refresh_from_db()
+    return lease
+
+
+def failures() -> dict[str, int]:
+    return dict(Node.objects.values_list("name", "failures"))
+
+
+@pytest.mark.parametrize("spec", [LENT, EVALUATION], ids=["train", "eval"])
+def test_nodes_whose_agent_is_older_are_passed_over(alice: Organisation, bob: Node, spec: dict[str, object]) -> None:
+    Node.objects.update(facts=bob.facts | {"lent": ["corpus"], "runtime_features": ["eval"]})
+    refused = quotes.make_quote(stage.spec_of(**spec), alice)
+    assert (refused.quote_id, [each.code for each in refused.plan.exclusions]) == (None, ["old_runtime"])
+    lender("newer")
+    assert quotes.make_quote(stage.spec_of(**spec), alice).quote_id is not None
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"), [(Reason.BAD_INPUT, ExitCode.BAD_DATA), (Reason.BAD_CONFIG, ExitCode.BAD_CONFIG)]
+)
+def test_one_providers_word_is_paid_by_nobody_and_ends_no_job(
+    job: Job, mallory: Organisation, reason: Reason, code: int
+) -> None:
+    lease = fail(job, reason, code)
+    attempt = stage.newest_attempt(job)
+    assert lease.node.provider.organisation == mallory
+    assert (attempt.reason, attempt.fault, job.state) == ("input_unavailable", "network", "recovering")
+    assert f"The node reported {reason.value}; what counts is input_unavailable." in attempt.message
+    assert lease.charge_units == 0
+    assert set(failures().values()) == {0}, "a customer who names a file that no folder has harms no provider"
+    assert placement.request_of(job).demand.avoid == {
+        *Node.objects.filter(name__startswith="mallorys").values_list("pk", flat=True)
+    }
+    (second,) = stage.place(job)
+    assert second.node.name == "honest"
+    stage.send_report(second, AttemptState.RUNNING)
+    stage.finish(second)
+    job.refresh_from_db()
+    assert job.state == "completed"
+
+
+def test_what_two_providers_say_is_the_customers_input(job: Job) -> None:
+    fail(job)
+    second = fail(job)
+    assert second.node.name == "honest"
+    assert (job.state, job.reason, stage.newest_attempt(job).fault) == ("failed", "bad_input", "customer")
+    assert second.charge_units > 0
+
+
+def test_a_provider_cannot_say_it_twice(alice: Organisation, mallory: Organisation) -> None:
+    job = stage.submit(alice, stage.spec_of(**LENT, retry={"max_attempts": 3}))
+    leases = [fail(job) for _ in range(3)]
+    assert {lease.node.provider.organisation for lease in leases} == {mallory}
+    assert (job.state, job.reason) == ("failed", "input_unavailable")
+    assert sum(lease.charge_units for lease in leases) == 0
+
+
+def test_a_failed_fetch_proves_nothing_of_a_shared_folder(job: Job) -> None:
+    fail(job, Reason.INPUT_UNAVAILABLE, None)
+    lease = fail(job)
+    assert (lease.reported_reason, job.state) == ("input_unavailable", "recovering")
+
+
+def test_input_of_the_customers_own_is_theirs_at_once(alice: Organisation, mallory: Organisation) -> None:
+    """The job names the label, and reads nothing there by our runtime."""
+    job = stage.submit(alice, stage.spec_of(lent=["corpus"]))
+    lease = fail(job)
+    assert (job.state, job.reason, lease.charge_units > 0) == ("failed", "bad_input", True)
+
+
+def test_a_checkpoint_is_not_proven_bad_by_folders_that_hold_something_else(job: Job, alice: Organisation) -> None:
+    """Two honest nodes resume with other data under the same label: see jobs/artifacts/resumes.py."""
+    assert not kind_of(job).pins_input(job)
+    own = stage.submit(alice, stage.spec_of())
+    assert kind_of(own).pins_input(own)
+    asked = stage.submit(alice, stage.spec_of(**EVALUATION))
+    assert not kind_of(asked).pins_input(asked)
