@@ -42,6 +42,14 @@ def test_an_own_command_is_given_none(alice):
     assert "cache_owner" not in make_assignment(leases[0]).payload
 
 
+def test_an_own_command_that_needs_packages_is_given_one(alice):
+    learn(stage.node("bobs"))
+    _, first = told(alice)
+    own = {**stage.OWN_COMMAND, "files": ["requirements.txt"], "requirements": "requirements.txt", "network": "public"}
+    _, leases = stage.running_job(alice, name="own", **own)
+    assert Assignment.model_validate_json(make_assignment(leases[0]).payload).cache_owner == first != ""
+
+
 def test_each_node_is_given_another_name_for_it(alice):
     learn(stage.node("bobs"))
     _, (lease,) = stage.running_job(alice)
