@@ -22,7 +22,7 @@ from provider_agent.config import DataFolder
 from provider_agent.executors.base import log_path
 from provider_agent.lease.cache.intake import MIB, Intake, Left, file_sizes
 from provider_agent.lease.cache.owners import load_owner, owner_folder
-from provider_agent.lease.cache.room import ENVIRONMENT_KIND as KIND
+from provider_agent.lease.cache.room import ENVIRONMENT_KIND
 from provider_agent.system.atomic import write_atomically
 from runtimes.contract import CACHE_KEY, NEW_CACHE_NAME, sha256_file, write_manifest
 
@@ -59,7 +59,7 @@ def load_key(lease_folder: Path) -> str:
 
 def archive_path(key: str) -> PurePath:
     """Where the launcher packs it, below the work folder."""
-    return PurePath(NEW_CACHE_NAME, KIND, key, ARCHIVE_NAME)
+    return PurePath(NEW_CACHE_NAME, ENVIRONMENT_KIND, key, ARCHIVE_NAME)
 
 
 def read_outcome(lease_folder: Path) -> Outcome | None:
@@ -88,12 +88,12 @@ def take_environment(folder: DataFolder, lease_folder: Path, work: Path, *, byte
         return []
     if not outcome.sha256:
         with suppress(FileNotFoundError):
-            os.utime(owner_folder(folder, owner) / KIND / key, follow_symlinks=False)
+            os.utime(owner_folder(folder, owner) / ENVIRONMENT_KIND / key, follow_symlinks=False)
         return []
     sizes = file_sizes(work, archive_path(key).parent)
     if ARCHIVE_NAME not in sizes:
         return []
-    left = Left(KIND, key, {ARCHIVE_NAME: sizes[ARCHIVE_NAME]})
+    left = Left(ENVIRONMENT_KIND, key, {ARCHIVE_NAME: sizes[ARCHIVE_NAME]})
 
     def complete(arriving: Path) -> str:
         """Why these bytes are not kept; empty where they are, with a manifest of the agent's own."""

@@ -26,9 +26,9 @@ from pathlib import Path, PurePosixPath
 from provider_agent.context import AgentContext
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.base import LaunchSpec
-from provider_agent.lease.cache.environments import KIND, keep_key
+from provider_agent.lease.cache.environments import keep_key
 from provider_agent.lease.cache.owners import load_owner, owner_folder
-from provider_agent.lease.cache.room import CHANGING, GIB, OWNER_SHARE
+from provider_agent.lease.cache.room import CHANGING, ENVIRONMENT_KIND, GIB, OWNER_SHARE
 from provider_agent.lease.workfolder import INPUT_NAME, load_secrets
 from provider_agent.protocol import Assignment
 from runtimes.contract import LOCK_NAME, WHEELS_NAME, read_manifest, sha256_file
@@ -131,7 +131,7 @@ def _find(context: AgentContext, lease_folder: Path, key: str, *, is_exact: bool
     """The entry, where there is one that may be used; the lease's folder notes the key for the end."""
     keep_key(lease_folder, key)
     with CHANGING:  # the owner is in use from here on: nobody removes it
-        entry = owner_folder(context.folder, load_owner(lease_folder)) / KIND / key
+        entry = owner_folder(context.folder, load_owner(lease_folder)) / ENVIRONMENT_KIND / key
         if not entry.is_dir():
             return None
     try:

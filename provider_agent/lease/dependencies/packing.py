@@ -131,9 +131,9 @@ def _files(environment: Path) -> Iterator[PurePosixPath]:
 
 
 def _is_package(path: PurePosixPath) -> bool:
-    """Whether this file is there once a package; pip came with the environment."""
+    """Whether this file is there once for each package; pip and setuptools may have come with the environment."""
     folder = path.parent.name
-    return path.name == "METADATA" and folder.endswith(".dist-info") and not folder.startswith("pip-")
+    return path.name == "METADATA" and folder.endswith(".dist-info") and not folder.startswith(("pip-", "setuptools-"))
 
 
 def _add(archive: tarfile.TarFile, path: str, source: IO[bytes], *, size: int, mode: int, mtime: int) -> None:

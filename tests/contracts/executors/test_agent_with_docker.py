@@ -75,14 +75,16 @@ def test_a_later_container_of_the_same_customer_finds_the_environment(bob: Bob) 
     input_id = uuid4()
     bob.server.downloads[input_id] = {"requirements.txt": b"souk_toy==1.0\n", f"wheels/{name}": wheel}
     program = Program(image=IMAGE, command=["souk_toy"], requirements="requirements.txt")
-    logs = []
-    for _ in range(2):
+
+    def log_of_one() -> str:
         lease = bob.server.give(bob.assignment(program=program, input_artifact_id=input_id, cache_owner="a" * 32))
-        eventually(lambda given=lease: given.report and given.report.state in ATTEMPT_ENDS, "the end", seconds=300)
-        assert lease.report is not None and lease.report.reason is Reason.COMPLETED, lease.logs
-        eventually(lambda given=lease: len(given.logs) == given.report.log_bytes, "the last of the log")
-        logs.append(lease.logs.decode())
-    first, second = logs
+        eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end", seconds=SETUP_SECONDS_MAX)
+        report = lease.report
+        assert report is not None and report.reason is Reason.COMPLETED, lease.logs
+        eventually(lambda: len(lease.logs) == report.log_bytes, "the last of the log")
+        return lease.logs.decode()
+
+    first, second = log_of_one(), log_of_one()
     assert "kept in this node's cache for later jobs of yours: environment of 1 package, " in first
     assert "[souk] environment of 1 package found on this node (" in second
     assert "\nran the toy\n" in second
