@@ -24,7 +24,7 @@ from provider_agent.lease.cache.intake import MIB, Intake, Left, file_sizes
 from provider_agent.lease.cache.owners import load_owner, owner_folder
 from provider_agent.lease.cache.room import ENVIRONMENT_KIND
 from provider_agent.system.atomic import write_atomically
-from runtimes.contract import CACHE_KEY, NEW_CACHE_NAME, sha256_file, write_manifest
+from runtimes.contract import CACHE_KEY, MANIFEST_NAME, NEW_CACHE_NAME, sha256_file, write_manifest
 
 KEY_NAME = "environment-key"  # in the lease's folder, where the program does not reach
 ARCHIVE_NAME = "environment.tar"
@@ -100,6 +100,7 @@ def take_environment(folder: DataFolder, lease_folder: Path, work: Path, *, byte
         if sha256_file(arriving / ARCHIVE_NAME) != outcome.sha256:
             return "the program changed it"
         write_manifest(arriving, packages=outcome.packages, made_at=round(time.time()))
+        (arriving / MANIFEST_NAME).chmod(0o444)  # a container's user reads it, whatever the agent's own mask
         return ""
 
     taken = Intake(folder, lease_folder, owner, bytes_max=bytes_max).take(work, left, complete=complete)

@@ -232,7 +232,12 @@ def test_what_cannot_be_packed_is_said(tmp_path: Path, capsys: pytest.CaptureFix
 def test_an_archive_is_taken_by_the_digest_in_the_log(tmp_path: Path) -> None:
     lease = Lease(tmp_path, log=b"Collecting toy\n" + packed_line(b"packages") + b"of the command\n")
     said = "kept in this node's cache for later jobs of yours: environment of 3 packages, 0 MiB"
-    assert lease.take() == [said]
+    before = os.umask(0o077)  # as the agent has it
+    try:
+        assert lease.take() == [said]
+    finally:
+        os.umask(before)
+    assert [(lease.data.cache / path).stat().st_mode & 0o777 for path in lease.kept()] == [0o444, 0o444]
     below = f"{ALICE}/environment/{KEY}"
     assert lease.kept() == [f"{below}/MANIFEST.json", f"{below}/environment.tar"]
 
