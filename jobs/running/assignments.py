@@ -152,8 +152,14 @@ def cache_owner(lease: Lease) -> str:
 
 
 def _cache_owner_of(lease: Lease, execution: Execution) -> str:
-    """None for a command of the customer's own: what it leaves there our own programs would believe."""
-    return "" if execution.serve is not None or execution.program.command else cache_owner(lease)
+    """None for a command of the customer's own: what it leaves there our own programs would believe.
+
+    But where packages are installed for it: the node keeps these apart, as they are before the command begins. An agent
+    from before that passes the name over.
+    """
+    program = execution.program
+    has_none = execution.serve is not None or (program.command and program.requirements is None)
+    return "" if has_none else cache_owner(lease)
 
 
 def seconds_payable(lease: Lease) -> int:

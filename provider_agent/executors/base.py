@@ -99,6 +99,11 @@ class Executor(Protocol):
     def python(self) -> str:
         """The interpreter that has the runtimes, as the program sees it."""
 
+    async def python_base(self, image: str) -> str:
+        """A text that changes whenever a Python environment, made above the interpreter of programs here, may become
+        another one; empty where that is not known. `image`: of a container, which is here already.
+        """
+
     def environment(self, seen_work: str) -> dict[str, str]:
         """Variables that every program is given, unless the customer sets them; never the agent's own."""
 

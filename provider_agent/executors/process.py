@@ -58,6 +58,13 @@ for name in sys.argv[1:]:
     if found is None:
         print(name)
 """
+# Names and versions alone: the same version in two places, or one that was changed by hand, is not told apart.
+DESCRIBE_PYTHON = """
+import sys, sysconfig
+from importlib.metadata import distributions
+print(sys.version, sysconfig.get_platform(), sys.prefix)
+print(*sorted({f"{each.name}=={each.version}" for each in distributions()}))
+"""
 
 
 class ProcessExecutor:
@@ -82,6 +89,10 @@ class ProcessExecutor:
     def python(self) -> str:
         """The runtime environment's interpreter."""
         return self._runtime_python
+
+    async def python_base(self, image: str) -> str:
+        """The interpreter, its platform, and every package that it has in its version."""
+        return await asyncio.to_thread(self._run_python, DESCRIBE_PYTHON)
 
     def environment(self, seen_work: str) -> dict[str, str]:
         """A path that begins with the runtime environment; a source checkout is importable too."""
@@ -143,6 +154,22 @@ class ProcessExecutor:
             return f"{python} does not run: it ended with {done.returncode}"
         lacking = done.stdout.split()
         return f"{python} has no {', '.join(lacking)}" if lacking else ""
+
+    def _run_python(self, program: str) -> str:
+        """What the runtime environment's interpreter prints; raises ExecutorFailed where it does not run."""
+        try:
+            done = subprocess.run(  # noqa: S603 - the provider's own interpreter
+                [self._runtime_python, "-c", program],
+                capture_output=True,
+                text=True,
+                timeout=FIND_SECONDS_MAX,
+                check=True,
+                cwd="/",
+                env=self.environment("/"),
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ExecutorFailed(f"{self._runtime_python} does not run: {error}") from error
+        return done.stdout
 
     @property
     def has_egress(self) -> bool:

@@ -35,7 +35,8 @@ def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
     folder = context.folder.lease(assignment.lease_id)
     try:
         keep_secrets(folder, assignment.secrets)
-        if runtime_of(assignment).has_cache(assignment):
+        program = assignment.program
+        if runtime_of(assignment).has_cache(assignment) or (program.command and program.requirements is not None):
             keep_owner(folder, assignment.cache_owner)
         with context.journal.transaction():
             context.journal.save_lease(entry)

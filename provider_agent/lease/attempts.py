@@ -22,9 +22,11 @@ from provider_agent.executors.base import LOG_BYTES_MAX, Exit, Handle, append_to
 from provider_agent.executors.scratch import is_full
 from provider_agent.journal import LeaseEntry
 from provider_agent.lease.artifact_shipper import ArtifactShipper
+from provider_agent.lease.cache.environments import take_environment
 from provider_agent.lease.cache.intake import take_entries
 from provider_agent.lease.cache.room import GIB
 from provider_agent.lease.deadline import LeaseDeadline
+from provider_agent.lease.dependencies.environments import open_environment
 from provider_agent.lease.dependencies.launcher import with_dependencies
 from provider_agent.lease.disk_use import has_filled
 from provider_agent.lease.endings import Ending, last_failure, name_ending, name_error, name_refusal
@@ -201,7 +203,8 @@ class Attempt:
             self._context.executor.ready(spec, contract.EventWriter(str(self._record.events)).write)
         )
         program = self.entry.assignment.program
-        handle = await self._context.executor.start(with_dependencies(self._context.executor, program, spec))
+        kept = await self._record.stop.unless_stopped(open_environment(self._context, self.entry.assignment, spec))
+        handle = await self._context.executor.start(with_dependencies(self._context.executor, program, spec, kept))
         self.entry.handle = handle
         self._record.save()
         drop_secrets(self._folder)
@@ -259,11 +262,11 @@ class Attempt:
     async def _take_entries(self) -> None:
         """Into the node's cache, whatever the program's exit code; that it cannot be kept fails no attempt."""
         bytes_max = self._context.config.cache_gib * GIB
-        if not runtime_of(self.entry.assignment).has_cache(self.entry.assignment):
-            return
+        has_cache = runtime_of(self.entry.assignment).has_cache(self.entry.assignment)
+        take = take_entries if has_cache else take_environment  # the second takes nothing where there is no key
         try:
             lines = await asyncio.to_thread(
-                take_entries, self._context.folder, self._folder, self._record.work.resolve(), bytes_max=bytes_max
+                take, self._context.folder, self._folder, self._record.work.resolve(), bytes_max=bytes_max
             )
             append_to_log(self._folder, lines)
         except Exception as error:  # the work is done, and shipped

@@ -56,7 +56,7 @@ async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
     await asyncio.to_thread(record_given, work, folder)  # before the checkpoint: what it brings back is output too
     resume_path = await _fetch_checkpoint(context, assignment, work)
     await asyncio.to_thread(record_share, folder, share)
-    cache = await asyncio.to_thread(_open_cache, context, folder)
+    cache = await asyncio.to_thread(_open_cache, context, folder, has_cache=runtime.has_cache(assignment))
     spec = _launch_spec(context, assignment, runtime, folder, resume_path, cache=cache, disk_mib=disk_mib, share=share)
     return replace(
         spec, shared_folders=spec.shared_folders | fetched.shared_folders, env=spec.env | fetched.environment
@@ -163,8 +163,10 @@ def _launch_spec(
     )
 
 
-def _open_cache(context: AgentContext, folder: Path) -> Path | None:
+def _open_cache(context: AgentContext, folder: Path, *, has_cache: bool) -> Path | None:
     """The folder with the entries of the lease's customer; None where it has none, or the provider keeps none.
+
+    `has_cache`: its program reads them; an own command is given the environment that it needs alone, later.
 
     None too where the disk fails: a program runs without a cache, only longer.
     """
@@ -172,7 +174,7 @@ def _open_cache(context: AgentContext, folder: Path) -> Path | None:
     try:
         with CHANGING:
             keep_within(context.folder, bytes_max=bytes_max, in_use=owners_in_use(context.folder, but=folder))
-            return owner_folder(context.folder, owner) if owner and bytes_max else None
+            return owner_folder(context.folder, owner) if owner and bytes_max and has_cache else None
     except OSError as error:
         log.warning("The cache could not be opened: %s lease_id=%s", error, folder.name)
         return None

@@ -110,6 +110,11 @@ class DockerExecutor:
         """The image's interpreter."""
         return self._python
 
+    async def python_base(self, image: str) -> str:
+        """The image's id, a digest of all that is in it."""
+        found = await asyncio.to_thread(find_image, self._engine, image)
+        return "" if found is None else f"image {found.id}"
+
     def environment(self, seen_work: str) -> dict[str, str]:
         """The image has its own path; home is the only place to write that lasts."""
         return {"HOME": seen_work}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, islice
@@ -23,7 +23,14 @@ from pathlib import Path, PurePath
 
 from provider_agent.config import DataFolder
 from provider_agent.lease.cache.owners import load_owner, owner_folder, owners_in_use
-from provider_agent.lease.cache.room import ARRIVING_NAME, CHANGING, NoRoomError, make_room, remove_entry
+from provider_agent.lease.cache.room import (
+    ARRIVING_NAME,
+    CHANGING,
+    ENVIRONMENT_KIND,
+    NoRoomError,
+    make_room,
+    remove_entry,
+)
 from provider_agent.lease.snapshot import OPEN_FILE, read_bytes
 from provider_agent.lease.walking import open_below
 from provider_agent.protocol import file_name_mistake
@@ -65,48 +72,78 @@ class Left:
         return sum(self.sizes.values())
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What became of an entry. Neither kept nor with a reason: another program may be reading the one that is there."""
+
+    is_kept: bool = False
+    why_not: str = ""
+
+
+class Intake:
+    """Takes entries of one lease into the cache, each within the bounds of customer, node and time."""
+
+    def __init__(self, folder: DataFolder, lease_folder: Path, owner: str, *, bytes_max: int) -> None:
+        self._folder, self._lease_folder, self._owner, self._bytes_max = folder, lease_folder, owner, bytes_max
+        self._own = owner_folder(folder, owner)
+        self._arriving = folder.cache / ARRIVING_NAME / lease_folder.name
+        self._until = time.monotonic() + COPY_SECONDS_MAX
+
+    def take(self, work: Path, left: Left, *, complete: Callable[[Path], str] = lambda _: "") -> Taken:
+        """Copy it, have `complete` look at the copy (it says why that is not kept), and place it. Blocks.
+
+        Raises OSError where the disk takes no more.
+        """
+        target = self._own / left.kind / left.key
+        try:
+            with CHANGING:
+                if not self._make_way(target, left.size):
+                    return Taken()
+            _copy(work, left, self._arriving, until=self._until)
+            if why_not := complete(self._arriving):
+                return Taken(why_not=why_not)
+            with CHANGING:  # of two that fitted each, one may fit no more; and other leases have come meanwhile
+                if not self._make_way(target, left.size):
+                    return Taken()
+                _place(self._arriving, target)
+        except (NoRoomError, TornError) as error:
+            return Taken(why_not=str(error))
+        finally:
+            remove_tree(self._arriving)
+        return Taken(is_kept=True)
+
+    def _make_way(self, target: Path, size: int) -> bool:
+        """Whether there is room now; False where another program may be reading what is at the target."""
+        in_use = owners_in_use(self._folder, but=self._lease_folder)
+        if self._owner in in_use and target.exists():
+            return False
+        make_room(self._folder.cache, self._owner, size, bytes_max=self._bytes_max, in_use=in_use)
+        return True
+
+
 def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_max: int) -> list[str]:
-    """Take what a program left, and note what it used; lines for its log. Blocks.
+    """Take what a training left, and note what it used; lines for its log. Blocks.
 
     Nothing where the lease has no owner, or the cache no room. Raises OSError where the disk takes no more.
     """
     owner = load_owner(lease_folder)
     if not owner or bytes_max == 0:
         return []
-    root, lines, began = folder.cache, [], time.monotonic()
-    own, arriving = owner_folder(folder, owner), root / ARRIVING_NAME / lease_folder.name
-    _note_used(own, work)
-
-    def make_way(target: Path, size: int) -> bool:
-        """Whether there is room now; False where another program may be reading what is at the target."""
-        in_use = owners_in_use(folder, but=lease_folder)
-        if owner in in_use and target.exists():
-            return False
-        make_room(root, owner, size, bytes_max=bytes_max, in_use=in_use)
-        return True
-
-    for left in islice(find_left(work, until=began + LOOK_SECONDS_MAX), ENTRIES_TAKEN_MAX):
-        target = own / left.kind / left.key
-        try:
-            with CHANGING:
-                if not make_way(target, left.size):
-                    continue
-            _copy(work, left, arriving, until=began + COPY_SECONDS_MAX)
-            with CHANGING:  # of two that fitted each, one may fit no more; and other leases have come meanwhile
-                if not make_way(target, left.size):
-                    continue
-                _place(arriving, target)
-        except (NoRoomError, TornError) as error:
-            lines.append(f"not kept in this node's cache: {left.kind} of {left.size // MIB} MiB, because {error}")
-            continue
-        finally:
-            remove_tree(arriving)
-        lines.append(f"kept in this node's cache for later jobs of yours: {left.kind}, {left.size // MIB} MiB")
+    lines, until = [], time.monotonic() + LOOK_SECONDS_MAX
+    intake = Intake(folder, lease_folder, owner, bytes_max=bytes_max)
+    _note_used(owner_folder(folder, owner), work)
+    for left in islice(find_left(work, until=until), ENTRIES_TAKEN_MAX):
+        taken = intake.take(work, left)
+        if taken.why_not:
+            size = left.size // MIB
+            lines.append(f"not kept in this node's cache: {left.kind} of {size} MiB, because {taken.why_not}")
+        elif taken.is_kept:
+            lines.append(f"kept in this node's cache for later jobs of yours: {left.kind}, {left.size // MIB} MiB")
     return lines
 
 
 def find_left(work: Path, *, until: float) -> Iterator[Left]:
-    """Every complete entry below a work folder, as far as its folders and files have plain names.
+    """Every complete entry of a training below its work folder, as far as folders and files have plain names.
 
     In the first FOLDERS_MAX folders alone, and until `until` by the monotonic clock: a program may leave a million.
     """
@@ -114,7 +151,7 @@ def find_left(work: Path, *, until: float) -> Iterator[Left]:
     for kind in _names(work, PurePath(NEW_CACHE_NAME), folders=True):
         if next(looked) >= FOLDERS_MAX or time.monotonic() > until:
             return
-        if not CACHE_KIND.fullmatch(kind):
+        if not CACHE_KIND.fullmatch(kind) or kind == ENVIRONMENT_KIND:
             continue
         for key in _names(work, PurePath(NEW_CACHE_NAME, kind), folders=True):
             if next(looked) >= FOLDERS_MAX or time.monotonic() > until:
@@ -122,6 +159,11 @@ def find_left(work: Path, *, until: float) -> Iterator[Left]:
             sizes = _names(work, PurePath(NEW_CACHE_NAME, kind, key), folders=False) if CACHE_KEY.fullmatch(key) else {}
             if MANIFEST_NAME in sizes and len(sizes) <= FILES_MAX and not any(map(file_name_mistake, sizes)):
                 yield Left(kind, key, sizes)
+
+
+def file_sizes(work: Path, relative: PurePath) -> dict[str, int]:
+    """Of the regular files in one folder below a work folder; none behind a link."""
+    return _names(work, relative, folders=False)
 
 
 def _names(work: Path, relative: PurePath, *, folders: bool) -> dict[str, int]:

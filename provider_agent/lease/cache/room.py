@@ -22,6 +22,7 @@ MIB = 1024**2
 OWNER_SHARE = 2  # a customer has so many times less than the node
 LEAVING_PREFIX = "."  # of an entry that goes: it does not count, and what is left of it is removed
 ARRIVING_NAME = ".arriving"  # in it a folder a lease, named by its id, for what is being copied
+ENVIRONMENT_KIND = "environment"  # of own commands: no training reads or leaves an entry of this kind
 ENTRIES_MAX = 10_000  # of one node; small ones are no reason to look through a million
 # Held by whoever removes or places entries, from before it reads which owners are in use. A lease opens its cache under
 # it too, after its owner was noted: so what a program may read is in use, or was replaced before the program began.

@@ -10,7 +10,8 @@ than SETUP_SECONDS_MAX, end the attempt with a `failed` event that names it. Aft
 alone as a container's init sends it, what runs is ended and nothing more starts: exit code 143.
 
 It is POSIX shell because an image of a customer's need not have Python. What a line exports ends with it: variables for
-the command belong into `env`. Nothing is kept: the environment is the attempt's own, and goes with its work folder.
+the command belong into `env`. The environment is the attempt's own, and goes with its work folder; what the
+requirements installed may be packed before anything else runs, for later jobs on this node (environments.py).
 """
 
 from __future__ import annotations
@@ -20,19 +21,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from provider_agent.executors.base import Executor, LaunchSpec
-from provider_agent.lease.dependencies.requirements import install_line, shown_install
+from provider_agent.lease.dependencies.environments import KeptEnvironment
+from provider_agent.lease.dependencies.packing import BASE_PATHS_NAME
+from provider_agent.lease.dependencies.requirements import install_line, reuse_line, shown_install
 from provider_agent.lease.workfolder import ENVIRONMENT_NAME
 from provider_agent.protocol import Program
 
 SETUP_SECONDS_MAX = 3600  # of everything before the command together
 KILL_AFTER_SECONDS = 10  # from SIGTERM to SIGKILL, of a step that took too long
 SHOWN_CHARACTERS_MAX = 200
-BASE_PATHS_NAME = "_souk_base.pth"
 
 # Run by the interpreter that is there already: the new environment sees all that this one does (torch among it), and
 # what is installed into it later comes first. `pip` and `torchrun` are small scripts, so that they run by it.
 MAKE_ENVIRONMENT = f"""
-import importlib.util, os, sys, venv
+import sys
+sys.path[:] = [each for each in sys.path if each]  # without the work folder, which may have a folder `venv`
+import importlib.util, os, venv
 folder = sys.argv[1]
 is_nested = sys.prefix != sys.base_prefix
 has_pip = importlib.util.find_spec("pip") is not None
@@ -152,15 +156,25 @@ class Launch:
     seconds_max: int = SETUP_SECONDS_MAX
 
 
-def with_dependencies(executor: Executor, program: Program, spec: LaunchSpec) -> LaunchSpec:
-    """The same start, with the job file's `setup` and `requirements` before it; unchanged where it has neither."""
+def with_dependencies(
+    executor: Executor, program: Program, spec: LaunchSpec, kept: KeptEnvironment | None = None
+) -> LaunchSpec:
+    """The same start, with the job file's `setup` and `requirements` before it; unchanged where it has neither.
+
+    `kept`: what this node has of the environment that the requirements make; None where it keeps none for this job.
+    """
     if not program.command or (program.setup is None and program.requirements is None):
         return spec
     seen_work = executor.seen_work(spec.folder)
     steps = setup_steps(program.setup or [])
     if program.requirements is not None:
         line = install_line(program.requirements, spec.work, seen_work)
-        steps = [Step("requirements", line, shown_install(program.requirements)), *steps]
+        shown = shown_install(program.requirements) or line
+        if kept is not None:
+            entry = executor.seen_cache(kept.entry) if kept.entry is not None else ""
+            line = reuse_line(line, kept, seen_entry=entry, seen_work=seen_work)
+            spec = replace(spec, cache=kept.entry)
+        steps = [Step("requirements", line, shown), *steps]
     launch = Launch(
         steps=steps,
         environment=f"{seen_work}/{ENVIRONMENT_NAME}",

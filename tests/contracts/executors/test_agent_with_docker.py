@@ -70,6 +70,28 @@ def test_requirements_and_setup_come_before_the_command_in_its_container(bob: Bo
 
 
 @pytest.mark.docker
+def test_a_later_container_of_the_same_customer_finds_the_environment(bob: Bob) -> None:
+    name, wheel = make_wheel("souk_toy", "1.0", "def main(): print('ran the toy')\n")
+    input_id = uuid4()
+    bob.server.downloads[input_id] = {"requirements.txt": b"souk_toy==1.0\n", f"wheels/{name}": wheel}
+    program = Program(image=IMAGE, command=["souk_toy"], requirements="requirements.txt")
+
+    def log_of_one() -> str:
+        lease = bob.server.give(bob.assignment(program=program, input_artifact_id=input_id, cache_owner="a" * 32))
+        eventually(lambda: lease.report and lease.report.state in ATTEMPT_ENDS, "the end", seconds=SETUP_SECONDS_MAX)
+        report = lease.report
+        assert report is not None and report.reason is Reason.COMPLETED, lease.logs
+        eventually(lambda: len(lease.logs) == report.log_bytes, "the last of the log")
+        return lease.logs.decode()
+
+    first, second = log_of_one(), log_of_one()
+    assert "kept in this node's cache for later jobs of yours: environment of 1 package, " in first
+    assert "[souk] environment of 1 package found on this node (" in second
+    assert "\nran the toy\n" in second
+    assert "Installing" not in second
+
+
+@pytest.mark.docker
 def test_a_stop_during_setup_starts_no_command_in_its_container(bob: Bob) -> None:
     program = Program(image=IMAGE, command=["echo", "never started"], setup=["echo ready; sleep 600"])
     lease = bob.server.give(bob.assignment(program=program, stop_grace_seconds=60))

@@ -21,7 +21,7 @@ def told(owner, name="first"):
 
 
 def learn(node):
-    node.facts |= {"runtime_features": [CACHE_FEATURE]}
+    node.facts |= {"runtime_features": [CACHE_FEATURE, "requirements"]}
     node.save(update_fields=["facts"])
 
 
@@ -40,6 +40,14 @@ def test_an_own_command_is_given_none(alice):
     learn(stage.node("bobs"))
     _, leases = stage.running_job(alice, **stage.OWN_COMMAND)
     assert "cache_owner" not in make_assignment(leases[0]).payload
+
+
+def test_an_own_command_that_needs_packages_is_given_one(alice):
+    learn(stage.node("bobs"))
+    _, first = told(alice)
+    own = {**stage.OWN_COMMAND, "files": ["wheels", "requirements.txt"], "requirements": "requirements.txt"}
+    _, leases = stage.running_job(alice, name="own", **own)
+    assert Assignment.model_validate_json(make_assignment(leases[0]).payload).cache_owner == first != ""
 
 
 def test_each_node_is_given_another_name_for_it(alice):
