@@ -53,6 +53,6 @@ urlpatterns = [
     path("signing-key", bill.SigningKeyApi.as_view(), name="signing-key"),
     path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetailView.as_view(), name="artifact"),
     path("volumes", volumes.VolumesView.as_view(), name="volumes"),
-    path("volumes/<slug:name>", volumes.VolumeDetailView.as_view(), name="volume"),
+    path("volumes/<str:name>", volumes.VolumeDetailView.as_view(), name="volume"),
     path("storage", artifacts.StorageUseView.as_view(), name="storage"),
 ]
