@@ -29,7 +29,7 @@ apps.py          the Django app
 errors.py        every error between a job file and its bill
 evaluations.py   the evaluation that follows a training
 lifecycle.py     the verbs of a job: submit, cancel, resume, resubmit, finish_attempt, end_job
-results.py       what earlier jobs left, as inputs of later ones
+results.py       what earlier jobs left, and volumes, as inputs of later jobs
 states.py        states of jobs, leases, artifacts, endpoints and replicas
 sweeps.py        what heals without a message, every few seconds
 tasks.py         Celery tasks

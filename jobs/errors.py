@@ -39,6 +39,12 @@ SoukError
     |-- StaleFence             409  what an agent sent for an older assignment is refused
     |-- InputNotReady          409  the job's files are not uploaded completely
     |-- ResultNotReady         409  an earlier job whose result is wanted left none, or it is gone; details: folder, job
+    |-- VolumeNotFound         404  details: name, nearest
+    |-- VolumeVersionNotFound  404  details: name, version, versions
+    |-- VolumeVersionInUse     409  the newest version goes with its volume alone; details: name, version
+    |-- VolumeGone             409  the files of this version were deleted, as nobody paid for them; details: name
+    |-- VolumesFull            422  of one organisation, or versions of one volume; details: most
+    |-- VolumeEmpty            409  what is to become a volume has no file
     |-- OffsetGap              409  bytes before these are missing; details: offset to continue from
     |-- LeaseOver              409  the lease ended: nothing new is taken for it
     |-- StreamNotFound         404
@@ -48,6 +54,7 @@ SoukError
     |-- ArtifactNotFound       404
     |-- ArtifactClosed         409  abandoned or deleted
     |-- ArtifactInUse          409  a job that has not ended needs it
+    |-- ArtifactInVolume       409  a volume keeps it; details: name, version
     |-- UploadIncomplete       409  bytes are missing or damaged; details: paths
     |-- UploadRefused          400  the bytes are not those that the address was made for
     |-- AlreadyStored          409  other bytes are stored; stored bytes never change
@@ -308,9 +315,46 @@ class ResultNotReady(JobsError):
     code = "result_not_ready"
 
 
+class VolumeNotFound(JobsError):
+    message = "No volume of yours is called {name!r}.{nearest} `souk volumes list` lists yours."
+    code = "volume_not_found"
+    status = 404
+
+
+class VolumeVersionNotFound(JobsError):
+    message = "Volume {name!r} has no version {version}; {versions}. `souk volumes show {name}` lists them."
+    code = "volume_version_not_found"
+    status = 404
+
+
+class VolumeVersionInUse(JobsError):
+    message = "Version {version} is the newest of volume {name!r}, and goes with it: `souk volumes delete {name}`."
+    code = "volume_version_in_use"
+
+
+class VolumeGone(JobsError):
+    message = (
+        "The files of version {version} of volume {name!r} were deleted, as nobody paid for keeping them. Put them"
+        " there again: `souk volumes put {name} ...`."
+    )
+    code = "volume_gone"
+
+
+class VolumesFull(JobsError):
+    message = "An organisation has at most {volumes_max} volumes, of at most {versions_max} versions each. Delete some."
+    code = "volumes_full"
+    status = 422
+
+
+class VolumeEmpty(JobsError):
+    message = "The job {job} left no file, so there is nothing to keep as a volume."
+    code = "volume_empty"
+
+
 class InputMixed(JobsError):
     message = (
-        "{path!r} is among the job's files, and {folder}/ is kept for what an earlier job left. Rename one of them."
+        "{path!r} is among the job's files, and {folder}/ is kept for what an earlier job left, or a volume holds."
+        " Rename one of them."
     )
     code = "input_mixed"
     status = 400
@@ -385,6 +429,11 @@ class ArtifactClosed(JobsError):
 class ArtifactInUse(JobsError):
     message = "A job that has not ended needs artifact {artifact_id}; it can be deleted when that job has ended."
     code = "artifact_in_use"
+
+
+class ArtifactInVolume(JobsError):
+    message = "Volume {name} keeps artifact {artifact_id} as its version {version}: `souk volumes delete {name}`."
+    code = "artifact_in_volume"
 
 
 class UploadIncomplete(JobsError):

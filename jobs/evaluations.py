@@ -18,8 +18,19 @@ from uuid import UUID
 from django.db import OperationalError, transaction
 
 from jobs import lifecycle
-from jobs.errors import ImageNotAllowed, InputMixed, InputNotReady, NoFit, ResultNotReady, UnknownKind
-from jobs.models import Artifact, FollowingEvaluation, Job, JobInput
+from jobs.errors import (
+    ImageNotAllowed,
+    InputMixed,
+    InputNotReady,
+    NoFit,
+    ResultNotReady,
+    UnknownKind,
+    VolumeGone,
+    VolumeNotFound,
+    VolumeVersionNotFound,
+)
+from jobs.models import Artifact, FollowingEvaluation, Job
+from jobs.results import name_inputs
 from jobs.spec import Spec, SpecErrors, from_wire
 from jobs.spec.following import evaluation_after
 from marketplace.accounts.errors import OrderOutdated
@@ -35,7 +46,8 @@ FIRST_WAIT: Final = timedelta(minutes=1)  # each later one is twice as long
 WAIT_MAX: Final = timedelta(hours=3)  # so the last try is about 14 hours after the training's end
 WHY_CHARACTERS_MAX: Final = 1000
 # What no later try can change.
-FINAL: Final = (OrderOutdated, ResultNotReady, InputNotReady, InputMixed, ImageNotAllowed, UnknownKind, SpecErrors)
+INPUT_GONE: Final = (ResultNotReady, InputNotReady, InputMixed, VolumeNotFound, VolumeVersionNotFound, VolumeGone)
+FINAL: Final = (*INPUT_GONE, OrderOutdated, ImageNotAllowed, UnknownKind, SpecErrors)
 OUR_FAULT: Final = "the marketplace could not launch it; its operators find the reason in their log"
 
 log = logging.getLogger(__name__)
@@ -101,10 +113,11 @@ def _require_right(training: Job) -> None:
 
 
 def _spec_after(training: Job) -> Spec:
-    """By ids, so that it is asked about what the training had and left, whatever else has the same name by now."""
-    given = JobInput.objects.filter(job=training).values_list("folder", "artifact__job_id")
-    inputs = {folder: str(job_id) for folder, job_id in given}
-    return evaluation_after(from_wire(training.spec), job=str(training.pk), inputs=inputs)
+    """By ids and versions, so that it is asked about what the training had and left, whatever has the same name by
+    now."""
+    spec = from_wire(training.spec)
+    inputs = name_inputs(training, spec)
+    return evaluation_after(spec, job=str(training.pk), inputs=inputs)
 
 
 def _input_of(training: Job) -> Artifact | None:

@@ -1,26 +1,41 @@
-"""What earlier jobs of an organisation left, as inputs of later ones.
+"""What earlier jobs of an organisation left, and its volumes, as inputs of later jobs.
 
 find_result       the output of one job, by its id or by the name of the one that completed last
-find_results      of everything that a job file names under `inputs`
+find_volume       a volume by its name
+find_version      its newest version, or the one with a number
+find_results      everything that a job file names under `inputs`
 require_complete  lock what a new job is given
 require_apart     its own files, and what earlier jobs left, are in folders of their own
 keep_results      hold them for a new job: they are not deleted before it has ended
 results_of        what a job was given: folder below input/ -> artifact
+name_inputs       the same as a job file would name exactly that: jobs by their ids, volumes by their versions
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from difflib import get_close_matches
+from typing import Any, Final
 from uuid import UUID
 
-from jobs.errors import InputMixed, InputNotReady, ResultNotReady
-from jobs.models import Artifact, ArtifactKind, ArtifactPart, Job, JobInput
+from django.db.models import Q
+
+from jobs.errors import (
+    InputMixed,
+    InputNotReady,
+    ResultNotReady,
+    VolumeGone,
+    VolumeNotFound,
+    VolumeVersionNotFound,
+)
+from jobs.models import Artifact, ArtifactKind, ArtifactPart, Job, JobInput, Volume, VolumeVersion
 from jobs.spec import Spec
 from jobs.spec.task_fields import TRAINED_FOLDER
+from jobs.states import ArtifactState
 from marketplace.accounts.models import Organisation
 
+NAMES_COMPARED_MAX: Final = 500  # jobs.artifacts.volumes.VOLUMES_MAX
 _JOB_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -31,13 +46,45 @@ def find_result(organisation: Organisation, given: str) -> Artifact | None:
     return outputs.filter(**named).order_by("-completed_at").first()
 
 
+def find_volume(organisation: Organisation, name: str) -> Volume:
+    """The organisation's volume of this name; raises VolumeNotFound, with the nearest name, for anybody else's."""
+    mine = Volume.objects.filter(organisation=organisation)
+    volume = mine.filter(name=name).first()
+    if volume is None:
+        near = get_close_matches(name, mine.values_list("name", flat=True)[:NAMES_COMPARED_MAX], n=1)
+        raise VolumeNotFound(name=name, nearest=f" Do you mean {near[0]!r}?" if near else "")
+    return volume
+
+
+def find_version(organisation: Organisation, name: str, number: int | None = None) -> VolumeVersion:
+    """The newest version of a volume, or the one with this number.
+
+    Raises VolumeNotFound, VolumeVersionNotFound, and VolumeGone where its files were not paid for.
+    """
+    volume = find_volume(organisation, name)
+    wanted = Q(superseded_at=None) if number is None else Q(number=number)
+    version = volume.versions.select_related("artifact").filter(wanted).first()
+    if version is None:
+        there = ", ".join(str(each) for each in volume.versions.order_by("number").values_list("number", flat=True))
+        raise VolumeVersionNotFound(name=name, version=number, versions=f"it has {there}")
+    if version.artifact.state != ArtifactState.COMPLETE:
+        raise VolumeGone(name=name, version=version.number)
+    return version
+
+
 def find_results(organisation: Organisation, spec: Spec) -> dict[str, Artifact]:
-    """Folder -> artifact, of all that the spec names; raises ResultNotReady for the first that is not there."""
+    """Folder -> artifact, of all that the spec names.
+
+    Raises for the first that is not there: ResultNotReady of a job, and what `find_version` does of a volume.
+    """
     found: dict[str, Artifact] = {}
-    for folder, result in spec.inputs.items():
-        artifact = find_result(organisation, result.job)
+    for folder, given in spec.inputs.items():
+        if given.volume is not None:
+            found[folder] = find_version(organisation, given.volume, given.version).artifact
+            continue
+        artifact = find_result(organisation, str(given.job))
         if artifact is None:
-            raise ResultNotReady(folder=folder, job=result.job)
+            raise ResultNotReady(folder=folder, job=given.job)
         found[folder] = artifact
     return found
 
@@ -50,8 +97,8 @@ def require_complete(given: Iterable[Artifact]) -> None:
 
 
 def require_apart(spec: Spec, files: Artifact | None) -> None:
-    """Raise InputMixed where the job's own files lie in a folder of an earlier job's result: nobody could tell the
-    weights of one from the other's.
+    """Raise InputMixed where the job's own files lie in a folder of an earlier job's result or a volume: nobody
+    could tell the weights of one from the other's.
 
     The folder of the result that an evaluation gets counts for the training which it follows: it is given its files.
     """
@@ -75,3 +122,24 @@ def keep_results(job: Job, found: Mapping[str, Artifact]) -> None:
 def results_of(job: Job) -> dict[str, UUID]:
     """Folder below input/ -> artifact."""
     return dict(JobInput.objects.filter(job=job).order_by("folder").values_list("folder", "artifact_id"))
+
+
+def name_inputs(job: Job, spec: Spec) -> dict[str, dict[str, Any]]:
+    """Folder -> what a job file names to get the very artifact that the job was given there.
+
+    Raises VolumeVersionNotFound where that version of a volume was deleted meanwhile.
+    """
+    named: dict[str, dict[str, Any]] = {}
+    for given in JobInput.objects.filter(job=job).select_related("artifact").order_by("folder"):
+        volume = spec.inputs[given.folder].volume if given.folder in spec.inputs else None
+        if volume is None:
+            named[given.folder] = {"job": str(given.artifact.job_id)}
+            continue
+        versions = VolumeVersion.objects.filter(volume__organisation=job.organisation_id, volume__name=volume)
+        number = (
+            versions.filter(artifact=given.artifact_id).order_by("-number").values_list("number", flat=True).first()
+        )
+        if number is None:
+            raise VolumeVersionNotFound(name=volume, version="that the job had", versions="it was deleted")
+        named[given.folder] = {"volume": volume, "version": number}
+    return named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from jobs import evaluations, sweeps
-from jobs.artifacts import charges, copies, prune, retention
+from jobs.artifacts import charges, copies, prune, retention, volumes
 from jobs.endpoints import keys, minutes, token_payments, usage_statements
 from jobs.placing import placement, replacing
 from jobs.plan_checks import keeping
@@ -106,7 +106,7 @@ def forget_serving() -> int:
 def prune_artifacts() -> int:
     """Delete what no attempt will resume from, what nobody will finish, and what was kept long enough."""
     with only_one("prune_artifacts") as is_mine:
-        return prune.prune_all() + retention.sweep() if is_mine else 0
+        return volumes.release_superseded() + prune.prune_all() + retention.sweep() if is_mine else 0
 
 
 @shared_task

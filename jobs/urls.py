@@ -16,6 +16,7 @@ from jobs.api import (
     plan_checks,
     quotes,
     streams,
+    volumes,
 )
 
 urlpatterns = [
@@ -51,5 +52,7 @@ urlpatterns = [
     path("usage", endpoint_keys.UsageApi.as_view(), name="usage"),
     path("signing-key", bill.SigningKeyApi.as_view(), name="signing-key"),
     path("artifacts/<uuid:artifact_id>", artifacts.ArtifactDetailView.as_view(), name="artifact"),
+    path("volumes", volumes.VolumesView.as_view(), name="volumes"),
+    path("volumes/<str:name>", volumes.VolumeDetailView.as_view(), name="volume"),
     path("storage", artifacts.StorageUseView.as_view(), name="storage"),
 ]

@@ -2,7 +2,7 @@
 
 demand.py   quotes, jobs, attempts, leases
 serving.py  endpoints, versions, replicas, gateways, audits
-storage.py  quotas of organisations and what they paid for what they kept; second copies, results as inputs
+storage.py  quotas of organisations and what they paid for what they kept; second copies, results as inputs, volumes
 usage.py    keys and token use
 """
 

@@ -1,11 +1,11 @@
 """What organisations may keep, where it is not the default, and what they paid for it; where the second copies are, and
-what jobs take from earlier ones."""
+what jobs take from earlier ones; volumes."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
-from jobs.models import ArtifactCopy, JobInput, StorageCharge, StorageQuota
+from jobs.models import ArtifactCopy, JobInput, StorageCharge, StorageQuota, Volume, VolumeVersion
 from marketplace.foundation.admin import PlainAdmin, ReadOnlyAdmin
 
 
@@ -36,3 +36,18 @@ class ArtifactCopyAdmin(ReadOnlyAdmin):
 class JobInputAdmin(ReadOnlyAdmin):
     list_display = ("job_id", "folder", "artifact_id")
     search_fields = ("job__id", "artifact__id", "artifact__job__id", "job__organisation__name")
+
+
+@admin.register(Volume)
+class VolumeAdmin(ReadOnlyAdmin):
+    list_display = ("name", "organisation", "created_at")
+    search_fields = ("id", "name", "organisation__name")
+    date_hierarchy = "created_at"
+
+
+@admin.register(VolumeVersion)
+class VolumeVersionAdmin(ReadOnlyAdmin):
+    list_display = ("volume", "number", "artifact_id", "created_at", "superseded_at")
+    list_filter = (("superseded_at", admin.EmptyFieldListFilter),)
+    search_fields = ("artifact__id", "volume__name", "volume__organisation__name")
+    date_hierarchy = "created_at"

@@ -9,6 +9,7 @@ bill.py           bills and earnings
 streams.py        logs and events
 metrics.py        figures of a running job, and the curve of its training
 artifacts.py      uploads and downloads
+volumes.py        named folders that jobs are given
 assets.py         assets, and delegations of receipt keys
 endpoints.py      endpoints and their versions
 endpoint_keys.py  keys of endpoints, and their use

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import model_json_schema
 
 from jobs.running.streams import WAIT_SECONDS_MAX
-from jobs.wire import ArtifactView, EndpointView, ErrorView, JobView, Wire
+from jobs.wire import ArtifactView, EndpointView, ErrorView, JobView, VolumeView, Wire
 from marketplace.foundation.idempotency import HEADER
 from provider_agent.protocol.bounds import COUNT_MAX, NODE_RANK_MAX, SMALL_COUNT_MAX
 
@@ -81,6 +81,14 @@ class ArtifactPage(Wire):
     next: str | None
     previous: str | None
     results: list[ArtifactView]
+
+
+class VolumePage(Wire):
+    """One page of volumes, newest first, each with its newest version."""
+
+    next: str | None
+    previous: str | None
+    results: list[VolumeView]
 
 
 IDEMPOTENCY_KEY = OpenApiParameter(

@@ -20,5 +20,6 @@ prune.py        deletes what nobody keeps any more
 copies.py       a second copy in another store
 copying.py      the bytes between both stores: copied, or checked and repaired
 fallback.py     which of the two stores a file is read from
+volumes.py      an organisation's named folders
 retention.py    until when outputs and checkpoints of ended jobs are kept
 """

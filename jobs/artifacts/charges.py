@@ -3,7 +3,7 @@
     a day   costs (bytes - free bytes) x price / (1 GiB x 30 days), of what is complete when the day is charged
     paid    in whole micro-dollars, the rest is carried to the next day, so that the sum is exact
     unpaid  nothing is owed; of what no living job needs the oldest goes NOTICE later, as much as is beyond the
-            allowance
+            allowance, volumes too
 
 A day is charged once an organisation, and what was not paid is tried again until the day is over. One on which no
 worker ran is not charged at all.
@@ -107,7 +107,7 @@ def _pay(organisation_id: UUID, amount: int, charge_id: UUID) -> bool:
 def _shorten(charge: StorageCharge, beyond: int) -> None:
     """Let the oldest go that are beyond the allowance, with a mail; those that go already keep their date."""
     until = charge.charged_at + retention.NOTICE
-    idle = prune.unneeded(charge.charged_at).filter(organisation_id=charge.organisation_id)
+    idle = prune.unneeded_by_jobs(charge.charged_at).filter(organisation_id=charge.organisation_id)
     rows = idle.order_by(F("unpaid_until").asc(nulls_last=True), "completed_at", "pk")
     size, going, announced = 0, [], []
     for artifact_id, size_bytes, before in rows.values_list("pk", "size_bytes", "unpaid_until")[:SHORTENED_MAX]:
@@ -129,8 +129,8 @@ def _mail(charge: StorageCharge, artifact_ids: list[UUID], until: datetime) -> N
         f" that a GiB costs {format_usd(charge.usd_micros_per_gib_month)} for 30 days. The balance did not cover the"
         f" {format_usd(charge.due_usd_micros)} for {charge.day}, so nothing was charged, and nothing is owed. From"
         f" {until:%Y-%m-%d %H:%M} UTC on the marketplace deletes {retention.name_jobs(artifact_ids)}, unless the"
-        " balance covers a day before: `souk topup`. `souk download JOB` fetches what you want to keep. Files that a"
-        " living job needs stay."
+        " balance covers a day before: `souk topup`. `souk download JOB` and `souk volumes get NAME` fetch what you"
+        " want to keep. Files that a living job needs stay."
     )
     owners, what = mailing.owners_of(charge.organisation_id), f"storage/{charge.pk}"
     mailing.notify(owners, what, subject=f"Files that are not paid for go on {until:%Y-%m-%d}", text=text)

@@ -21,8 +21,17 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from jobs.artifacts import copies, resumes
 from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import prefix_for
-from jobs.errors import ArtifactClosed, ArtifactInUse, ArtifactNotFound
-from jobs.models import Artifact, ArtifactKind, ArtifactPart, Attempt, EndpointVersion, Job, JobInput
+from jobs.errors import ArtifactClosed, ArtifactInUse, ArtifactInVolume, ArtifactNotFound
+from jobs.models import (
+    Artifact,
+    ArtifactKind,
+    ArtifactPart,
+    Attempt,
+    EndpointVersion,
+    Job,
+    JobInput,
+    VolumeVersion,
+)
 from jobs.states import JOB_ENDS, LEASE_LIVE, ArtifactState
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
@@ -106,7 +115,12 @@ def prune_all() -> int:
 
 
 def unneeded(before: datetime) -> QuerySet[Artifact]:
-    """Complete artifacts of no job, and needed by none, that lives or ended after `before`."""
+    """Complete artifacts of no volume and of no job, and needed by none, that lives or ended after `before`."""
+    return unneeded_by_jobs(before).exclude(Exists(VolumeVersion.objects.filter(artifact=OuterRef("pk"))))
+
+
+def unneeded_by_jobs(before: datetime) -> QuerySet[Artifact]:
+    """The same, and what volumes keep: as long as somebody pays for it."""
     needing = Job.objects.exclude(state__in=JOB_ENDS, ended_at__lt=before)
     own = Exists(needing.filter(pk=OuterRef("job_id")))
     needed = Exists(needing.filter(input_artifact=OuterRef("pk")))
@@ -133,7 +147,8 @@ def delete(artifacts: QuerySet[Artifact], *, reason: str) -> int:
 
 
 def delete_for(organisation: Organisation, artifact_id: UUID, *, actor: str) -> Artifact:
-    """A customer wants it no more; a repeat changes nothing. Raises ArtifactNotFound, ArtifactClosed, ArtifactInUse."""
+    """A customer wants it no more; a repeat changes nothing. Raises ArtifactNotFound, ArtifactClosed, ArtifactInUse,
+    ArtifactInVolume."""
     with transaction.atomic():
         found = Artifact.objects.filter(organisation=organisation, pk=artifact_id)
         artifact = found.select_for_update().first()
@@ -143,8 +158,11 @@ def delete_for(organisation: Organisation, artifact_id: UUID, *, actor: str) -> 
             return artifact
         if artifact.state != ArtifactState.COMPLETE:
             raise ArtifactClosed(artifact_id=str(artifact_id), state=artifact.state)
-        if not unneeded(clock.now()).filter(pk=artifact_id).exists():
+        if not unneeded_by_jobs(clock.now()).filter(pk=artifact_id).exists():
             raise ArtifactInUse(artifact_id=str(artifact_id))
+        version = VolumeVersion.objects.select_related("volume").filter(artifact=artifact).first()
+        if version is not None:
+            raise ArtifactInVolume(artifact_id=str(artifact_id), name=version.volume.name, version=version.number)
         advance(artifact, ArtifactState.DELETED, reason="deleted", actor=actor)
         _delete_bytes_on_commit([artifact.id])
     return artifact

@@ -1,7 +1,7 @@
 """Until when outputs and checkpoints are kept: SOUK_OUTPUT_KEPT_DAYS from when no job needs them any more.
 
     1  date    no living job made it or starts from it: kept_until
-    2  free    a job needs it again, such as an endpoint that serves an old output: no date
+    2  free    a job needs it again, such as an endpoint that serves an old output, or it became a volume: no date
     3  warn    NOTICE before it goes its owners get a mail, one a day at most for all that goes: warned_at
     4  delete  past kept_until and warned, or past unpaid_until, which its own mail announced (`charges.py`)
 
@@ -18,13 +18,13 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, Sum
+from django.db.models import Exists, F, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Greatest
 
 from billing.notices import mailing
 from jobs.artifacts import prune
 from jobs.artifacts.quotas import GIB
-from jobs.models import Artifact, ArtifactKind, EndpointVersion, Job, JobInput
+from jobs.models import Artifact, ArtifactKind, EndpointVersion, Job, JobInput, VolumeVersion
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.foundation.ids import new_id
@@ -54,10 +54,11 @@ def notice() -> timedelta:
 
 
 def name_jobs(artifact_ids: Sequence[UUID]) -> str:
-    """The jobs of these artifacts and their size, for a mail: `3 GiB of llama, mistral`."""
+    """The jobs and volumes of these artifacts and their size, for a mail: `3 GiB of llama, the volume corpus`."""
     chosen = Artifact.objects.filter(pk__in=artifact_ids)
-    jobs = chosen.order_by("job__created_at").values_list("job__name", flat=True)
-    names = list(dict.fromkeys(name or "uploaded files" for name in jobs))
+    volume = VolumeVersion.objects.filter(artifact=OuterRef("pk")).order_by("pk").values("volume__name")[:1]
+    found = chosen.order_by("job__created_at").annotate(volume=Subquery(volume)).values_list("job__name", "volume")
+    names = list(dict.fromkeys(f"the volume {kept}" if kept else name or "uploaded files" for name, kept in found))
     listed = names[:JOBS_NAMED_MAX]
     more = f" and {len(names) - len(listed)} more" if len(names) > len(listed) else ""
     size = int(chosen.aggregate(sum=Sum("size_bytes"))["sum"] or 0)
@@ -78,7 +79,10 @@ def _free() -> int:
     needed = Q(pk__in=starts.values("input_artifact")) | Q(pk__in=served.values("input_artifact"))
     needed |= Q(pk__in=JobInput.objects.filter(job__in=living).values("artifact"))
     dated = Artifact.objects.complete().filter(Q(kept_until__isnull=False) | Q(unpaid_until__isnull=False))
-    return dated.filter(needed).update(kept_until=None, warned_at=None, unpaid_until=None)
+    freed = dated.filter(needed).update(kept_until=None, warned_at=None, unpaid_until=None)
+    # A volume stops the clock, too, but not that of what nobody pays for.
+    in_volumes = Exists(VolumeVersion.objects.filter(artifact=OuterRef("pk")))
+    return freed + dated.filter(in_volumes, kept_until__isnull=False).update(kept_until=None, warned_at=None)
 
 
 def _warn(now: datetime) -> int:
@@ -111,4 +115,4 @@ def _mail(organisation_id: UUID, now: datetime, artifact_ids: Sequence[UUID]) ->
 def _delete(now: datetime) -> int:
     kept = prune.unneeded(now)
     over = prune.delete(kept.filter(kept_until__lte=now, warned_at__isnull=False), reason="kept_long_enough")
-    return over + prune.delete(kept.filter(unpaid_until__lte=now), reason="not_paid")
+    return over + prune.delete(prune.unneeded_by_jobs(now).filter(unpaid_until__lte=now), reason="not_paid")

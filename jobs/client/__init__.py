@@ -17,6 +17,7 @@ gather.py         the files that a job file names
 ignoring.py       what of a folder is not sent: ignore files, well-known secrets
 upload.py         sends them
 begun_uploads.py  uploads to go on with
+volumes/          named folders in the store
 watch.py          watches a job to its end
 follow.py         a log or events as one stream
 download.py       fetches an artifact's files, each checked

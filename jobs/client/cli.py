@@ -41,6 +41,7 @@ from jobs.client.commands import (
 )
 from jobs.client.errors import SoukClientError, UsageMistake
 from jobs.client.exit_codes import ExitCode
+from jobs.client.volumes import commands as volumes
 
 ENTRY_POINTS = "souk.commands"
 DISTRIBUTION = "gpusouk"
@@ -87,6 +88,7 @@ for _module in (
     jobs,
     endpoints,
     artifacts,
+    volumes,
     keys,
     metrics,
     account,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.client.errors import TransferFailed, UsageMistake
 from jobs.client.ignoring import IGNORE_FILES, SKIPPED, Ignoring
 from jobs.spec import Spec, SpecError, SpecErrors
 from jobs.spec.task_fields import TRAINED_FOLDER
@@ -13,6 +14,7 @@ from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, PATH_DEPTH_MAX, Arti
 from runtimes.contract import sha256_file
 
 FILES_BYTES_MAX = 20 * 1024**3
+CHUNK_BYTES = 1 << 20
 
 
 Check = Callable[[Path], bool]
@@ -24,6 +26,17 @@ class LocalFile:
 
     source: Path
     entry: ArtifactFile
+
+    def read(self, offset: int, size: int) -> Iterator[bytes]:
+        """These bytes of it, in chunks; raises TransferFailed where it has become shorter."""
+        with self.source.open("rb") as opened:
+            opened.seek(offset)
+            while size > 0:
+                chunk = opened.read(min(CHUNK_BYTES, size))
+                if not chunk:
+                    raise TransferFailed(f"{self.entry.path} became shorter while it was sent.")
+                size -= len(chunk)
+                yield chunk
 
 
 @dataclass(frozen=True)
@@ -73,12 +86,43 @@ def gather_files(spec: Spec, folder: Path) -> Gathered:
     return Gathered([local_file(path, found[path]) for path in sorted(found)], left_out)
 
 
+def gather_folders(paths: Sequence[Path]) -> Gathered:
+    """Each file under its own name, and of each folder all that it holds, as of a job file's folder.
+
+    Raises UsageMistake, which names the path, for what is missing, or has one name with another file.
+    """
+    found: dict[str, Path] = {}
+    left_out: list[str] = []
+    for path in paths:
+        for name, file in _files_of(path, left_out):
+            if name in found:
+                raise UsageMistake(f"{found[name]} and {file} would both be {name!r}: put them below one folder.")
+            found[name] = file
+    return Gathered([local_file(name, found[name]) for name in sorted(found)], left_out)
+
+
 def local_file(path: str, source: Path) -> LocalFile:
     """The file `source` as `path` of the input; reads all of it for its hash. Raises SpecErrors."""
     try:
         return LocalFile(source, ArtifactFile(path=path, size=source.stat().st_size, sha256=sha256_file(source)))
     except OSError as error:
         raise SpecErrors([SpecError(None, None, "files", f"{path!r} cannot be read: {error.strerror}")]) from error
+
+
+def _files_of(path: Path, left_out: list[str]) -> list[tuple[str, Path]]:
+    """A file that somebody named, whatever it is called, or what a folder holds; each with its path in the artifact."""
+    if path.is_file():
+        return [(path.name, path)]
+    if not path.is_dir():
+        raise UsageMistake(f"{path} is no file and no folder of this computer.")
+    gathering = _Gathering(path)
+    try:
+        files = gathering.find(path)
+    except (ValueError, OSError) as error:
+        reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else error
+        raise UsageMistake(f"{path} {reason}") from error
+    left_out += sorted(gathering.left_out)
+    return [(file.relative_to(path).as_posix(), file) for file in files]
 
 
 def _unsent(name: str, folder: Path, found: Collection[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from http import HTTPStatus
 from itertools import islice
 from typing import Any, Literal
+from urllib.parse import quote as quoted
 from uuid import UUID
 
 from billing.proofs.escrow import HoldAuthorization, SignedDelegation, SignedHoldAuthorization
@@ -42,6 +43,8 @@ from jobs.wire import (
     UploadComplete,
     UploadRequest,
     UploadView,
+    VolumeRequest,
+    VolumeView,
 )
 
 COMPLETE_SECONDS = 900.0  # the local store hashes every byte of large files again before it answers
@@ -217,6 +220,34 @@ class Souk(Payments, Organisation):
         """
         query = "?damaged=true" if is_damaged else ""
         return ArtifactView.model_validate(self.transport.get(f"/artifacts/{artifact_id}{query}"))
+
+    # --- volumes
+
+    def volumes(self) -> list[VolumeView]:
+        """The organisation's volumes, newest first, each with its newest version."""
+        return list(self.all_of("/volumes", VolumeView))
+
+    def volume(self, name: str) -> VolumeView:
+        """One volume with all its versions, newest first."""
+        return VolumeView.model_validate(self.transport.get(f"/volumes/{quoted(name, safe='')}"))
+
+    def put_volume(
+        self,
+        name: str,
+        *,
+        artifact_id: UUID | None = None,
+        job: str | None = None,
+        source: str = "",
+        idempotency_key: str | None = None,
+    ) -> VolumeView:
+        """Make a complete upload, or what a job left (its id or name), the newest version of a volume."""
+        body = VolumeRequest(name=name, artifact_id=artifact_id, job=job, source=source).model_dump(mode="json")
+        return VolumeView.model_validate(self.transport.post("/volumes", body, idempotency_key=idempotency_key))
+
+    def delete_volume(self, name: str, *, version: int | None = None) -> VolumeView:
+        """Delete a volume, or one version that is superseded; what it was. Living jobs keep what they have."""
+        query = f"?version={version}" if version is not None else ""
+        return VolumeView.model_validate(self.transport.delete(f"/volumes/{quoted(name, safe='')}{query}"))
 
     def bill(self, job_id: UUID) -> BillView:
         """What the job cost, with every receipt."""

@@ -9,8 +9,11 @@ Ctrl-C or a kill loses the part that was just sent: the next upload of the same 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Protocol
 from urllib.parse import urljoin
 from uuid import UUID
 
@@ -18,16 +21,14 @@ import httpx
 
 from jobs.client.begun_uploads import BegunUpload, begun_upload
 from jobs.client.errors import SoukApiError, TransferFailed
-from jobs.client.gather import LocalFile
 from jobs.client.sdk import Souk
 from jobs.client.transport import STATUSES_RETRIED, backoff_seconds
 from jobs.wire import UploadRequest, UploadView
-from provider_agent.protocol import UploadPart
+from provider_agent.protocol import ArtifactFile, UploadPart
 
 ATTEMPTS_MAX = 6
 ROUNDS_MAX = 4  # how often the files are announced: once, and again for new addresses or for what arrived damaged
 PATHS_NAMED_MAX = 5
-CHUNK_BYTES = 1 << 20
 WRITE_SECONDS = 300.0
 ANNOUNCED_NO_MORE = frozenset({"artifact_closed", "idempotency_mismatch", "idempotency_key_not_yours"})
 INCOMPLETE = "upload_incomplete"
@@ -36,18 +37,31 @@ ADDRESS_OVER = frozenset({401, 403, 410})  # what stores answer to an address th
 OnBytes = Callable[[int], None]
 
 
-def upload_files(souk: Souk, files: Sequence[LocalFile], *, on_bytes: OnBytes = lambda _: None) -> UUID:
+class FileToSend(Protocol):
+    """A file with its entry in the artifact: `jobs.client.gather.LocalFile`, or an object of S3."""
+
+    @property
+    def entry(self) -> ArtifactFile:
+        """Its path in the artifact, size and SHA-256."""
+
+    def read(self, offset: int, size: int) -> Iterator[bytes]:
+        """These bytes of it, in chunks; raises TransferFailed."""
+
+
+def upload_files(
+    souk: Souk, files: Sequence[FileToSend], *, on_bytes: OnBytes = lambda _: None, parts_at_once: int = 1
+) -> UUID:
     """The id of a complete input that holds all `files`; what the server has already is not sent again.
 
     Until `forget_upload`, the same files are the same input. `on_bytes` gets each number of bytes that went out, and
-    a negative one for bytes that have to go again.
+    a negative one for bytes that have to go again; from several threads where several parts go at once.
     """
     begun = begun_upload(souk.transport.server, [file.entry for file in files])
-    return _Sending(souk, files, begun, on_bytes).run()
+    return _Sending(souk, files, begun, on_bytes, parts_at_once).run()
 
 
-def forget_upload(souk: Souk, files: Sequence[LocalFile]) -> None:
-    """A job has these files: the next upload of the same ones is an input of its own."""
+def forget_upload(souk: Souk, files: Sequence[FileToSend]) -> None:
+    """A job or a volume has these files: the next upload of the same ones is an input of its own."""
     begun_upload(souk.transport.server, [file.entry for file in files]).forget()
 
 
@@ -59,13 +73,21 @@ class _Expired(Exception):
         self.path, self.status = path, status
 
 
+class _Stopped(Exception):
+    """Another part failed, so this one is given up."""
+
+
 class _Sending:
     """One upload, with what an earlier one of the same files left."""
 
-    def __init__(self, souk: Souk, files: Sequence[LocalFile], begun: BegunUpload, on_bytes: OnBytes) -> None:
-        self._souk, self._begun, self._on_bytes = souk, begun, on_bytes
+    def __init__(
+        self, souk: Souk, files: Sequence[FileToSend], begun: BegunUpload, on_bytes: OnBytes, parts_at_once: int
+    ) -> None:
+        self._souk, self._begun, self._on_bytes, self._parts_at_once = souk, begun, on_bytes, parts_at_once
         self._files = {file.entry.path: file for file in files}
         self._shown = 0
+        self._lock = threading.Lock()  # of what is shown and remembered
+        self._is_stopping = threading.Event()
 
     def run(self) -> UUID:
         """Announce, send and complete until all is there; raises TransferFailed."""
@@ -110,24 +132,42 @@ class _Sending:
         there = sum(file.entry.size for file in self._files.values()) - sum(part.size for _, part in left)
         self._show(there - self._shown)
         etags: dict[tuple[str, int], str] = {}
-        for path, part in left:
-            etags[path, part.number] = self._put(path, part)
+        for path, part, etag in self._put_all(left):
+            etags[path, part.number] = etag
             if len(wanted[path]) > 1:  # the server itself knows which files of one part it has
-                self._begun.remember(path, part, etags[path, part.number])
+                self._begun.remember(path, part, etag)
         return {
             path: [etags.get((path, part.number)) or self._begun.etag(path, part) for part in parts]
             for path, parts in wanted.items()
         }
 
+    def _put_all(self, parts: Sequence[tuple[str, UploadPart]]) -> Iterator[tuple[str, UploadPart, str]]:
+        """PUT these parts, `parts_at_once` at a time; each with its ETag, as it arrives."""
+        if self._parts_at_once == 1:
+            yield from ((path, part, self._put(path, part)) for path, part in parts)
+            return
+        pool = ThreadPoolExecutor(self._parts_at_once)
+        try:
+            futures = {pool.submit(self._put, path, part): (path, part) for path, part in parts}
+            for future in as_completed(futures):
+                path, part = futures[future]
+                yield path, part, future.result()
+        except BaseException:
+            self._is_stopping.set()  # those that are under way end with their next chunk
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+            self._is_stopping.clear()
+
     def _put(self, path: str, part: UploadPart) -> str:
         """PUT one part, again after a lost connection; its ETag. The address is signed: no key goes with it."""
         url = urljoin(self._souk.transport.server + "/", part.url)
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            before = self._shown
+            sent = [0]
             try:
                 response = self._souk.transport.http.put(
                     url,
-                    content=self._read(path, part),
+                    content=self._read(path, part, sent),
                     headers={"Content-Length": str(part.size)},
                     timeout=httpx.Timeout(WRITE_SECONDS, connect=10.0),
                 )
@@ -141,25 +181,22 @@ class _Sending:
                     raise _Expired(path, response.status_code)
                 if response.status_code not in STATUSES_RETRIED or attempt == ATTEMPTS_MAX:
                     raise TransferFailed(f"{path} was refused by the store with status {response.status_code}.")
-            self._show(before - self._shown)
+            self._show(-sent[0])
             time.sleep(backoff_seconds(attempt))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _read(self, path: str, part: UploadPart) -> Iterator[bytes]:
-        source, size = self._files[path].source, part.size
-        with source.open("rb") as opened:
-            opened.seek(part.offset)
-            while size > 0:
-                chunk = opened.read(min(CHUNK_BYTES, size))
-                if not chunk:
-                    raise TransferFailed(f"{path} became shorter while it was sent.")
-                size -= len(chunk)
-                yield chunk
-                self._show(len(chunk))
+    def _read(self, path: str, part: UploadPart, sent: list[int]) -> Iterator[bytes]:
+        for chunk in self._files[path].read(part.offset, part.size):
+            if self._is_stopping.is_set():
+                raise _Stopped
+            yield chunk
+            sent[0] += len(chunk)
+            self._show(len(chunk))
 
     def _show(self, count: int) -> None:
-        self._shown += count
-        self._on_bytes(count)
+        with self._lock:
+            self._shown += count
+            self._on_bytes(count)
 
 
 def _etag(response: httpx.Response, path: str) -> str:

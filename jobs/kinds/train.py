@@ -42,5 +42,5 @@ class Train(Kind):
         parts = ArtifactPart.objects.filter(artifact=job.input_artifact).values_list("files", flat=True)
         folder = posixpath.normpath(train.model)  # as the node finds it: `model/` and `./model` are one
         if folder.partition("/")[0] in job.spec.get("inputs", {}):
-            return True  # what an earlier job left does not change
+            return True  # neither what an earlier job left nor a volume's version changes
         return any(file["path"] == f"{folder}/config.json" for files in parts for file in files)

@@ -10,6 +10,7 @@ streams.py      StreamChunk
 curves.py       Curve, CurvePoint
 plan_checks.py  PlanCheck
 serving.py      Endpoint, EndpointVersion, Replica
+volumes.py      Volume, VolumeVersion
 usage.py        keys of endpoints, token use and its payments
 audits.py       Audit, WrongReplica
 querysets.py    the queries of these rows
@@ -45,6 +46,7 @@ from jobs.models.usage import (
     UsageRecord,
     UsageRemainder,
 )
+from jobs.models.volumes import Volume, VolumeVersion
 
 __all__ = [
     "Artifact",
@@ -85,5 +87,7 @@ __all__ = [
     "UsagePayment",
     "UsageRecord",
     "UsageRemainder",
+    "Volume",
+    "VolumeVersion",
     "WrongReplica",
 ]

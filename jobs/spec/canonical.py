@@ -29,7 +29,7 @@ def canonical(spec: Spec) -> dict[str, Any]:
         "payment": _payment(spec.payment) if spec.payment != Payment() else None,
         "network": spec.network if spec.network != "none" else None,
         "lent": spec.lent or None,
-        "inputs": {name: each.model_dump() for name, each in sorted(spec.inputs.items())} or None,
+        "inputs": {name: each.model_dump(exclude_none=True) for name, each in sorted(spec.inputs.items())} or None,
         "outputs": spec.outputs,
         "setup": spec.setup,
         "requirements": spec.requirements,

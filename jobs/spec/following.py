@@ -26,10 +26,10 @@ def name_after(training_name: str) -> str:
     return training_name[: NAME_CHARACTERS_MAX - len(NAME_ENDING)] + NAME_ENDING
 
 
-def evaluation_after(training: Spec, *, job: str, inputs: Mapping[str, str]) -> Spec:
+def evaluation_after(training: Spec, *, job: str, inputs: Mapping[str, Mapping[str, Any]]) -> Spec:
     """The spec of the evaluation that follows a training with the id `job`; raises SpecErrors where none is possible.
 
-    `inputs`: folder -> id of the earlier job whose result the training had there.
+    `inputs`: folder -> whose result, or which version of a volume, the training had there, as job files name it.
     """
     body, section = canonical(training), training.evaluation
     if section is None:
@@ -43,7 +43,7 @@ def evaluation_after(training: Spec, *, job: str, inputs: Mapping[str, str]) -> 
         models.insert(0, body["train"]["model"])
     # Of shared host folders only that of the base: the evaluation needs no node that has the training's data.
     labels = [lent_label(name) for name in lent_paths(models, training.lent)]
-    given = {folder: {"job": each} for folder, each in inputs.items()} | {TRAINED_FOLDER: {"job": job}}
+    given = {folder: dict(each) for folder, each in inputs.items()} | {TRAINED_FOLDER: {"job": job}}
     following: dict[str, Any] = {
         "kind": "eval",
         "name": name_after(training.name),

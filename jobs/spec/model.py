@@ -45,6 +45,7 @@ KIND_CHARACTERS_MAX = 16  # Job.kind
 LIST_MAX = 100
 ENV_MAX = 200
 FILES_MAX = 1000
+VERSIONS_MAX = 10**6  # the number of a volume's version
 INPUTS_MAX = 16  # provider_agent.protocol.limits.INPUTS_MAX
 OUTPUTS_MAX = 100  # provider_agent.protocol.limits.OUTPUT_PATTERNS_MAX
 LENT_MAX = 64  # provider_agent.protocol.LENT_MAX
@@ -61,7 +62,7 @@ RETRY_REASONS = ("exit_nonzero", "bad_config", "bad_input", "out_of_memory", "im
 ASSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,15}$"
 
 IMAGE_CHARACTERS_MAX = 255 + len("@sha256:") + 64
-# A folder below input/ that holds what an earlier job left.
+# A folder below input/ that holds what an earlier job left, or a volume.
 InputFolder = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$"), Field(description="letters, digits, . _ -")
 ]
@@ -176,11 +177,17 @@ class Retry(Section):
     )
 
 
-class JobResult(Section):
-    """What an earlier job of the same organisation left."""
+class GivenFolder(Section):
+    """What an earlier job of the same organisation left (`job`), or a volume of it (`volume`); exactly one of both."""
 
-    job: Annotated[str, StringConstraints(pattern=JOB_NAME)] = Field(
-        description="the id of a job of yours that completed, or its name: of the one that completed last"
+    job: Annotated[str, StringConstraints(pattern=JOB_NAME)] | None = Field(
+        None, description="the id of a job of yours that completed, or its name: of the one that completed last"
+    )
+    volume: Annotated[str, StringConstraints(pattern=JOB_NAME)] | None = Field(
+        None, description="the name of a volume of yours, as `souk volumes list` has it"
+    )
+    version: int | None = Field(
+        None, ge=1, le=VERSIONS_MAX, description=f"a whole number from 1 to {VERSIONS_MAX}: a version of the volume"
     )
 
 
@@ -217,8 +224,10 @@ class JobFields(Section):
     files: Annotated[list[InputPath], BeforeValidator(listed), Field(max_length=FILES_MAX)] = Field(
         [], description="a list of paths below the job file's folder, or . for all of it"
     )
-    inputs: Annotated[dict[InputFolder, JobResult], Field(max_length=INPUTS_MAX)] = Field(
-        {}, description="a mapping of folder names to results of earlier jobs, such as tuned: {job: my-training}"
+    inputs: Annotated[dict[InputFolder, GivenFolder], Field(max_length=INPUTS_MAX)] = Field(
+        {},
+        description="a mapping of folder names to results of earlier jobs and to volumes, such as"
+        " tuned: {job: my-training} or corpus: {volume: my-corpus}",
     )
     outputs: Annotated[list[FilePath], BeforeValidator(listed), Field(min_length=1, max_length=OUTPUTS_MAX)] | None = (
         Field(None, description="a list of files, folders or patterns in the work folder, such as results/*.csv")

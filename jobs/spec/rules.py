@@ -59,12 +59,26 @@ def _names(data: dict[str, Any]) -> Iterator[Finding]:
 
 def _inputs(data: dict[str, Any]) -> Iterator[Finding]:
     inputs, files = data.get("inputs"), data.get("files")
-    if not isinstance(inputs, dict) or not isinstance(files, list | str):
+    if not isinstance(inputs, dict):
+        return
+    for folder, given in inputs.items():
+        if isinstance(given, dict):
+            yield from _given(folder, given)
+    if not isinstance(files, list | str):
         return
     sent = {PurePosixPath(name).parts[:1] for name in listed(files) if isinstance(name, str)}
     for folder in inputs:
         if (folder,) in sent:
             yield ("inputs", folder), f"{folder!r} is among files, too", "another name for one of them"
+
+
+def _given(folder: Any, given: dict[str, Any]) -> Iterator[Finding]:
+    has_job, has_volume = given.get("job") is not None, given.get("volume") is not None
+    if has_job == has_volume:
+        message = "names a job and a volume" if has_job else "names neither a job nor a volume"
+        yield ("inputs", folder), message, "{job: NAME}, or {volume: NAME}"
+    elif has_job and given.get("version") is not None:
+        yield ("inputs", folder, "version"), "is of a volume, and a job is named", "{volume: NAME, version: NUMBER}"
 
 
 def _network(data: dict[str, Any]) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ plan_checks.py  how far plans of trainings were off
 bill.py       bills and earnings
 prices.py     token prices of a job
 artifacts.py  uploads and downloads
+volumes.py    named folders that jobs share
 assets.py     assets and wallets
 serving.py    endpoints, versions, replicas
 usage.py      keys and what was used with them
@@ -68,3 +69,4 @@ from jobs.wire.prices import ConfirmPriceRequest, JobPriceView, PriceChangeView
 from jobs.wire.quotes import Candidate, EscrowTerms, EvaluationTerms, Exclusion, Fix, Plan, QuoteRequest, QuoteView
 from jobs.wire.serving import DeployRequest, EndpointView, ReplicaView, VersionView
 from jobs.wire.supply import DeviceView, EnrolmentTokenView, LinkView, NodeView, OfferView, ProviderView, TermsView
+from jobs.wire.volumes import VolumeRequest, VolumeVersionView, VolumeView

@@ -101,6 +101,7 @@ SOUK_WAITING_JOBS_MAX = int(os.environ.get("SOUK_WAITING_JOBS_MAX", "20000"))  #
 SOUK_STORAGE_FILES_MAX = int(os.environ.get("SOUK_STORAGE_FILES_MAX", "2000000"))  # that an organisation may keep
 SOUK_STORAGE_GIB_MAX = float(os.environ.get("SOUK_STORAGE_GIB_MAX", "500"))  # that an organisation may keep
 SOUK_INPUT_KEPT_DAYS = float(os.environ.get("SOUK_INPUT_KEPT_DAYS", "30"))  # after the last job that had it ended
+SOUK_VOLUME_VERSION_KEPT_DAYS = float(os.environ.get("SOUK_VOLUME_VERSION_KEPT_DAYS", "7"))  # of superseded ones
 SOUK_OUTPUT_KEPT_DAYS = float(os.environ.get("SOUK_OUTPUT_KEPT_DAYS", "90"))  # checkpoints too, of jobs that ended
 # What is kept beyond the free GiB costs so much a GiB and 30 days, charged by the day; 0: nothing.
 SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH = int(os.environ.get("SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH", "0"))

@@ -13,8 +13,9 @@ import pytest
 
 from billing.charging import metering
 from billing.models import ReceiptEvidence
-from jobs.artifacts import inputs
+from jobs.artifacts import inputs, volumes
 from jobs.models import Artifact, Attempt, Job, Lease, StreamChunk
+from jobs.running.assignments import make_assignment
 from jobs.states import LeaseState
 from provider_agent.client import Client
 from provider_agent.errors import ClockSkewed, Refused
@@ -23,6 +24,7 @@ from provider_agent.protocol import (
     ArtifactBegin,
     ArtifactComplete,
     ArtifactFile,
+    Assignment,
     sign_request,
 )
 from tests import stage
@@ -268,6 +270,32 @@ def test_an_input_comes_down_and_no_other_artifact_does(live_server, local_store
     put_in_state(Lease.objects.all(), LeaseState.ENDED)
     with pytest.raises(Refused):
         call(live_server, bob, lambda c: c.get_artifact(lease.id, mine.id))
+
+
+def test_a_volumes_files_come_down_in_the_version_that_was_pinned(live_server, local_store, alice, bob):
+    bob.facts |= {"runtime_features": ["inputs"]}
+    bob.save(update_fields=["facts"])
+    spec = stage.spec_of(
+        train={"model": "tiny-llama", "data": "corpus/text.jsonl"}, inputs={"corpus": {"volume": "corpus"}}
+    )
+    versions = []
+    for data in (b'{"text": "one"}\n', b'{"text": "two"}\n'):
+        files = [ArtifactFile(path="text.jsonl", size=len(data), sha256=hashlib.sha256(data).hexdigest())]
+        artifact = inputs.announce_input(alice, files)
+        (upload,) = inputs.begin_input(alice, artifact.id)
+        etag = httpx.put(upload.parts[0].url, content=data).headers["ETag"].strip('"')
+        inputs.complete_input(alice, artifact.id, {"text.jsonl": [etag]})
+        versions.append(volumes.put_upload(alice, "corpus", artifact.id))
+        if len(versions) == 1:
+            job = stage.submit(alice, spec)
+    (lease,) = stage.place(job)
+    assignment = Assignment.model_validate_json(make_assignment(lease).payload)
+    described = call(live_server, bob, lambda c: c.get_artifact(lease.id, assignment.inputs["corpus"]))
+    received = bytearray()
+    call(live_server, bob, lambda c: c.download(described.files[0].url, received.extend))
+    assert (described.files[0].path, bytes(received)) == ("text.jsonl", b'{"text": "one"}\n')
+    with pytest.raises(Refused):
+        call(live_server, bob, lambda c: c.get_artifact(lease.id, versions[1].artifact_id))
 
 
 def test_an_ended_lease_uploads_nothing_more(live_server, local_store, lease, tmp_path):

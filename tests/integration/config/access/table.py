@@ -109,12 +109,16 @@ _ROWS: Final[dict[str, str]] = {
         GET /api/v1/endpoint-keys
         GET /api/v1/artifacts/<uuid:artifact_id>
         GET /api/v1/storage
+        GET /api/v1/volumes
+        GET /api/v1/volumes/<str:name>
     """,
     Scope.JOBS_WRITE: """
         POST /api/v1/quotes
         POST /api/v1/uploads
         POST /api/v1/uploads/<uuid:artifact_id>/complete
         DELETE /api/v1/artifacts/<uuid:artifact_id>
+        POST /api/v1/volumes
+        DELETE /api/v1/volumes/<str:name>
         POST /api/v1/jobs
         POST /api/v1/jobs/<uuid:job_id>/cancel
         POST /api/v1/jobs/<uuid:job_id>/resume

@@ -160,7 +160,7 @@ def test_what_follows_a_training_is_read_back_and_changes_no_hash_where_there_is
 
 
 def test_the_evaluation_asks_what_the_training_left_on_one_node_within_its_own_budget() -> None:
-    spec = evaluation_after(from_wire(followed(limit=3)), job=TRAINING_ID, inputs={"earlier": EARLIER_ID})
+    spec = evaluation_after(from_wire(followed(limit=3)), job=TRAINING_ID, inputs={"earlier": {"job": EARLIER_ID}})
     body = canonical(spec)
     assert (spec.kind, spec.name) == ("eval", "t" * 52 + "-evaluation")
     assert (body["eval"]["models"], body["eval"]["tasks"], body["eval"]["limit"]) == (
@@ -179,7 +179,7 @@ def test_the_evaluation_asks_what_the_training_left_on_one_node_within_its_own_b
 def test_the_base_comes_first_and_an_own_hourly_price_counts() -> None:
     budget = {"max_total": 0.5, "max_per_gpu_hour": 0.2, "deadline": "2h"}
     training = from_wire(followed(compare_with_base=True, budget=budget))
-    spec = evaluation_after(training, job=TRAINING_ID, inputs={"earlier": EARLIER_ID})
+    spec = evaluation_after(training, job=TRAINING_ID, inputs={"earlier": {"job": EARLIER_ID}})
     assert canonical(spec)["eval"]["models"] == ["base", "trained/model"]
     assert (spec.budget.max_per_gpu_hour_usd_micros, spec.budget.deadline_seconds) == (200_000, 7200)
     hub = TRAINING | {"network": "public", "resources": {"kind": "any"}, "train": {"model": HUB_MODEL}}
@@ -216,7 +216,7 @@ def test_a_name_that_no_job_can_have_is_no_input(job: str) -> None:
 def test_every_good_file_leads_to_an_evaluation_that_is_good_too() -> None:
     most = {f"earlier-{index}": {"job": "first"} for index in range(INPUTS_MAX - 1)}
     spec = from_wire(followed(dtype="float64", num_fewshot=0, map=False) | {"inputs": most})
-    made = evaluation_after(spec, job=TRAINING_ID, inputs=dict.fromkeys(most, EARLIER_ID))
+    made = evaluation_after(spec, job=TRAINING_ID, inputs={each: {"job": EARLIER_ID} for each in most})
     assert len(made.inputs) == INPUTS_MAX
 
 

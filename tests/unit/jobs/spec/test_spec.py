@@ -548,6 +548,16 @@ def test_results_of_earlier_jobs_stand_in_the_canonical_form_only_where_there_ar
     assert {"inputs"} <= kind_of(spec).runtime_features(spec) <= set(RUNTIME_FEATURES)
 
 
+def test_volumes_are_named_with_or_without_a_version() -> None:
+    spec = parse(FULL + "inputs: {corpus: {volume: docs, version: 3}, newest: {volume: docs}, tuned: {job: first}}\n")
+    assert canonical(spec)["inputs"] == {
+        "corpus": {"volume": "docs", "version": 3},
+        "newest": {"volume": "docs"},
+        "tuned": {"job": "first"},
+    }, "what names a job has the hash that it had before there were volumes"
+    assert from_wire(canonical(spec)) == spec
+
+
 @pytest.mark.parametrize(
     ("written", "where"),
     [
@@ -556,6 +566,12 @@ def test_results_of_earlier_jobs_stand_in_the_canonical_form_only_where_there_ar
         ("{a/b: {job: first}}", "inputs"),
         ("{tuned: first}", "inputs.tuned"),
         ("{tuned: {job: ''}}", "inputs.tuned.job"),
+        ("{tuned: {}}", "inputs.tuned"),
+        ("{tuned: {job: first, volume: corpus}}", "inputs.tuned"),
+        ("{tuned: {job: first, version: 1}}", "inputs.tuned.version"),
+        ("{tuned: {volume: Corpus}}", "inputs.tuned.volume"),
+        ("{tuned: {volume: corpus, version: 0}}", "inputs.tuned.version"),
+        ("{tuned: {volume: corpus, version: true}}", "inputs.tuned.version"),
         ("{tuned: {jobs: first}}", "inputs.tuned"),
         ("{data: {job: first}}", "inputs.data"),  # among files, too
         ("[first]", "inputs"),
