@@ -12,6 +12,7 @@ torch: they take the memory that the ended ranks had. Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -115,7 +116,8 @@ class Launcher:
 
     def _wait(self) -> Generation | None:
         """The next generation, for ranks that may have lost a peer; None where none comes, or the program is to end."""
-        (self._work / LOST_PEER_FILE).write_text(str(self._current.number))  # its agent reports it at once
+        with contextlib.suppress(OSError):  # a full disk: then the lost node is missed later
+            (self._work / LOST_PEER_FILE).write_text(str(self._current.number))  # its agent reports it at once
         _say(f"A peer may be lost: waiting {WAIT_SECONDS_MAX:.0f} s for another one.")
         self._next = self._start({**self._env, Env.GENERATION: "", AWAITING: "1"}, stdin=subprocess.PIPE)
         began = time.monotonic()
