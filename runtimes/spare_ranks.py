@@ -55,9 +55,9 @@ class SpareRanks:
 
     def serve_torchrun(self) -> None:
         """Have this process' torchrun take its ranks from here."""
-        from torch.distributed.elastic.multiprocessing import api
         from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
+        api: Any = importlib.import_module("torch.distributed.elastic.multiprocessing.api")  # it names no public seam
         spares = self
 
         class Handler(SubprocessHandler):
