@@ -8,6 +8,7 @@ node_cache.py   what earlier jobs of the customer left on the node
 reporting.py    for programs of customers' own: progress, metrics, checkpoints; one file that stands alone
 checking.py     a configuration checked whole, with every mistake
 launch.py       torchrun for a container: its arguments from the environment, the ranks' exit code
+spare_ranks.py  ranks of a gang, which load torch before it has met
 generations.py  outlives the ranks of its node, where a lost node of the gang is replaced
 rendezvous.py   waits for a gang's network interface and for its rank zero
 train/          trains language models

@@ -58,6 +58,7 @@ METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,39}")
 # In the work folder of a gang's node: the newest generation, by the agent, and the one that runs, by the launcher.
 GANG_FILE = "gang.json"
 JOINED_FILE = ".gang-joined"
+LOST_PEER_FILE = ".gang-lost-peer"  # by the launcher: the generation whose ranks here ended because they lost a peer
 GANG_FILE_BYTES_MAX = 64 * 1024
 # What our training leaves for later ones of its customer on the same node, below its work folder, and beside it what it
 # used of earlier ones: a line KIND/KEY each. A folder counts once its manifest is written.
@@ -70,7 +71,8 @@ SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the age
 HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
 RESERVED_NAMES = frozenset(
-    {"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, JOINED_FILE, NEW_CACHE_NAME, SERVE_SOCKET}
+    {"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, JOINED_FILE, LOST_PEER_FILE, NEW_CACHE_NAME}
+    | {SERVE_SOCKET}
 )
 # A path lent/LABEL/... of a job file lies in a shared host folder, where LABEL is among the job's `lent`.
 LENT_NAME = "lent"

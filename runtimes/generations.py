@@ -5,12 +5,16 @@ ranks meet, and the checkpoint to go on from. This process outlives the ranks: i
 and starts the new. What it has joined stands in `.gang-joined`, by which the agent sees that it follows at all.
 
 A rank that lost its peer ends by an error or an abort, or hangs. So after such an end the next generation is waited
-for, and while ranks run it is looked for too. Standard library only.
+for, and while ranks run it is looked for too. That a peer was lost stands in `.gang-lost-peer`: the agent reports it,
+and the marketplace asks all nodes of the gang for a beat. Meanwhile the next generation's launcher and ranks load
+torch: they take the memory that the ended ranks had. Standard library only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import importlib
 import json
 import os
 import shutil
@@ -18,11 +22,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtimes.contract import GANG_FILE, GANG_FILE_BYTES_MAX, JOINED_FILE, Env, ExitCode, checkpoint_step
+from runtimes.contract import (
+    GANG_FILE,
+    GANG_FILE_BYTES_MAX,
+    JOINED_FILE,
+    LOST_PEER_FILE,
+    Env,
+    ExitCode,
+    checkpoint_step,
+)
 
 # From the loss of a peer until another one is coming: its node is missed, or has shipped its last checkpoint (two
 # minutes), and another one is looked for (30 s). Who is not to wait so long is stopped by the marketplace.
@@ -35,6 +47,7 @@ SIGNAL_CODE_BASE = 128
 LOST_PEER_CODES = frozenset({int(ExitCode.LOST_PEER), SIGNAL_CODE_BASE + signal.SIGABRT, int(ExitCode.STOPPED)})
 # What a generation changes of the environment; nothing else is the file's to set.
 CHANGING = (Env.MASTER_ADDR, Env.MASTER_PORT, Env.RESUME_FROM)
+AWAITING = "SOUK_AWAITS_GENERATION"  # of a child that is started before its generation is known
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # Linux, prctl(2)
 
 
@@ -65,6 +78,7 @@ class Launcher:
         self._work, self._checkpoints = Path(env[Env.WORK_DIR]), Path(env[Env.CHECKPOINT_DIR])
         self._current = Generation(int(env[Env.GENERATION]), {}, 0)
         self._child: subprocess.Popen[bytes] | None = None
+        self._next: subprocess.Popen[bytes] | None = None  # waits for the next generation, with torch loaded
         self._stop: int | None = None  # the signal by which the program was asked to end
 
     def run(self) -> int:
@@ -84,9 +98,7 @@ class Launcher:
 
     def _run_ranks(self) -> tuple[int, Generation | None]:
         """One generation's exit code, and the newer one that is to follow, if it was announced meanwhile."""
-        given = {**self._env, **self._current.environment, Env.GENERATION: ""}
-        # This process has one thread, so its child may run Python before the program is there.
-        child = subprocess.Popen([sys.executable, *self._arguments], env=given, preexec_fn=die_with_parent)  # noqa: S603, PLW1509
+        child = self._take_next() or self._start({**self._env, **self._current.environment, Env.GENERATION: ""})
         self._child = child
         if self._stop is not None:  # it came before there was a child
             child.send_signal(self._stop)
@@ -104,7 +116,10 @@ class Launcher:
 
     def _wait(self) -> Generation | None:
         """The next generation, for ranks that may have lost a peer; None where none comes, or the program is to end."""
+        with contextlib.suppress(OSError):  # a full disk: then the lost node is missed later
+            (self._work / LOST_PEER_FILE).write_text(str(self._current.number))  # its agent reports it at once
         _say(f"A peer may be lost: waiting {WAIT_SECONDS_MAX:.0f} s for another one.")
+        self._next = self._start({**self._env, Env.GENERATION: "", AWAITING: "1"}, stdin=subprocess.PIPE)
         began = time.monotonic()
         while self._stop is None:
             found = self._announced()
@@ -114,6 +129,25 @@ class Launcher:
                 break
             time.sleep(POLL_SECONDS)
         return None
+
+    def _start(self, env: Mapping[str, str], *, stdin: int | None = None) -> subprocess.Popen[bytes]:
+        # This process has one thread, so its child may run Python before the program is there.
+        command = [sys.executable, *self._arguments]
+        return subprocess.Popen(command, env=env, stdin=stdin, preexec_fn=die_with_parent)  # noqa: S603, PLW1509
+
+    def _take_next(self) -> subprocess.Popen[bytes] | None:
+        """The child that was started in advance, with the present generation's environment; None where it has ended."""
+        child, self._next = self._next, None
+        if child is None or child.stdin is None:
+            return None
+        try:
+            child.stdin.write(json.dumps(dict(self._current.environment)).encode() + b"\n")
+            child.stdin.close()
+        except OSError:
+            child.kill()
+            child.wait()
+            return None
+        return child
 
     def _join(self, newer: Generation) -> None:
         forget_beyond(self._checkpoints, newer.resumed_step)
@@ -128,6 +162,20 @@ class Launcher:
         self._stop = number
         if self._child is not None:
             self._child.send_signal(number)  # does nothing once it has ended
+
+
+def await_generation(env: MutableMapping[str, str]) -> bool:
+    """In a child that was started before its generation is known: wait for that, and take over what it changes.
+
+    torch's launcher is loaded meanwhile. Returns False where none comes: the parent has ended.
+    """
+    if not env.pop(AWAITING, ""):
+        return True
+    importlib.import_module("torch.distributed.run")
+    line = sys.stdin.buffer.readline()
+    if line.endswith(b"\n"):
+        env.update(json.loads(line))
+    return line.endswith(b"\n")
 
 
 def forget_beyond(checkpoints: Path, step: int) -> None:

@@ -4,7 +4,8 @@
     python -m runtimes.launch some.module --flag     any other module
 
 In a gang it first waits for the gang's interface, and for rank zero (rendezvous.py). Where lost nodes of the gang are
-replaced, it runs below a process that outlives the ranks (generations.py).
+replaced, it runs below a process that outlives the ranks (generations.py), and may be started before the next
+generation is known. A gang's ranks load torch while it meets (spare_ranks.py).
 
 torchrun itself ends with 1 whatever its ranks ended with, and on SIGTERM kills them after 30 seconds. Here the code of
 contract.ExitCode comes through, and SIGTERM is handed on to the ranks, which take the time they need.
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.contract import Env, ExitCode
-from runtimes.generations import Launcher
+from runtimes.generations import Launcher, await_generation
 from runtimes.rendezvous import RANK_ZERO_SECONDS_MAX, RendezvousError, wait_for_gang
+from runtimes.spare_ranks import start_spares
 from runtimes.train.collective_trace import describe_traces, remove_traces
 
 DEFAULT_MODULE = "runtimes.train"
@@ -39,6 +41,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if os.environ.get(Env.GENERATION):
         return Launcher(["-m", "runtimes.launch", *arguments], os.environ).run()
+    spares = start_spares(os.environ, arguments[0] if arguments else DEFAULT_MODULE)
+    if not await_generation(os.environ):
+        return ExitCode.STOPPED
     try:
         wait_for_gang(os.environ)  # SIGTERM ends the waiting
     except RendezvousError as error:
@@ -51,6 +56,8 @@ def main(argv: list[str] | None = None) -> int:
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    if spares is not None:
+        spares.serve_torchrun()
     untyped: Any = torchrun
     try:
         untyped.run(untyped.parse_args([*torchrun_arguments(os.environ), "-m", *(arguments or [DEFAULT_MODULE])]))

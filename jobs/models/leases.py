@@ -52,6 +52,8 @@ class Attempt(models.Model):
     began_from = models.ForeignKey("Artifact", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     generation = models.PositiveSmallIntegerField(default=0, db_default=0)  # rises when lost nodes of it are replaced
     broken_at = models.DateTimeField(null=True, blank=True)  # since when it waits for others in lost nodes' places
+    # When a node reported that its ranks lost a peer, and all nodes of this generation were asked for a beat.
+    suspected_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     running_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)

@@ -3,6 +3,7 @@
 assignments.py   the desired state of a node, with its signed assignments
 reports.py       reported states move attempts and jobs
 lost_nodes.py    a node that fell silent loses its leases, and its jobs are tried again
+suspicions.py    a gang that lost a peer: which of its nodes send no beat when they are asked for one
 generations.py   a gang's lost node is replaced, and the rest of its attempt goes on
 causes.py        of several bad ends of one attempt, the first in truth; what an end counts as
 streams.py       logs and events, appended and read by offset
@@ -14,4 +15,5 @@ progress.py      how far a job is, by its events
 preparing.py     how far it is before its first step, and when it stands still there
 receipts.py      which signed receipt of use is accepted
 plain_text.py    logs without control characters
+run_soon.py      starts a task before its schedule does
 """

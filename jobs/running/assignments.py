@@ -85,7 +85,10 @@ def desired_state(node: Node, reports: Sequence[LeaseReport]) -> tuple[str, list
         elif old is None or not has_fence(old, report.fence) or _has_everything(old):
             forget.append(lease_id)
     generations = [lease.attempt.generation for lease in live]
-    return _version(node, desired, forget, generations if any(generations) else []), desired, forget
+    marks: list[int | str] = [*generations] if any(generations) else []
+    # Of a gang that lost a peer: another version asks its nodes for their next sync.
+    marks += [lease.attempt.suspected_at.isoformat() for lease in live if lease.attempt.suspected_at is not None]
+    return _version(node, desired, forget, marks), desired, forget
 
 
 def nothing_desired(node: Node) -> str:
@@ -197,11 +200,11 @@ def _has_everything(lease: Lease) -> bool:
     )
 
 
-def _version(node: Node, desired: Sequence[Desired], forget: Sequence[UUID], generations: Sequence[int]) -> str:
+def _version(node: Node, desired: Sequence[Desired], forget: Sequence[UUID], marks: Sequence[int | str]) -> str:
     body = [
         node.state,
         [(str(d.lease_id), d.action, d.stop_reason) for d in desired],
         [str(i) for i in forget],
-        *generations,
+        *marks,
     ]
     return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:32]

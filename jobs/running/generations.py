@@ -26,6 +26,7 @@ from jobs.kinds.registry import kind_of
 from jobs.leases import leasing
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
 from jobs.running import causes
+from jobs.running.run_soon import run_soon
 from jobs.states import ArtifactState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
@@ -62,6 +63,7 @@ def waits_for_others(job: Job, attempt: Attempt) -> bool:
     if attempt.broken_at is None:
         attempt.broken_at = clock.now()
         attempt.save(update_fields=["broken_at"])
+        run_soon("jobs.tasks.place_jobs")
     return clock.now() - attempt.broken_at <= timedelta(seconds=REPLACE_SECONDS)
 
 
@@ -86,8 +88,10 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     if not attempt.generation:
         attempt.began_from = attempt.resume_artifact
     attempt.generation += 1
-    attempt.broken_at, attempt.resume_artifact, attempt.master_port = None, resume, master_port
-    attempt.save(update_fields=["generation", "began_from", "broken_at", "resume_artifact", "master_port"])
+    attempt.broken_at = attempt.suspected_at = None
+    attempt.resume_artifact, attempt.master_port = resume, master_port
+    changed = ["generation", "began_from", "broken_at", "suspected_at", "resume_artifact", "master_port"]
+    attempt.save(update_fields=changed)
     for artifact in Artifact.objects.filter(attempt=attempt, kind="checkpoint", state=ArtifactState.UPLOADING):
         abandon(artifact, reason="another_generation")
     saved = dict(ArtifactPart.objects.filter(artifact=resume).values_list("lease_id", "billable_ms"))

@@ -25,7 +25,7 @@ from jobs.kinds.registry import kind_of
 from jobs.leases import leasing
 from jobs.leases.fencing import has_fence
 from jobs.models import Attempt, Job, Lease
-from jobs.running import causes, generations
+from jobs.running import causes, generations, suspicions
 from jobs.running.preparing import PREPARE_SECONDS_MAX, PREPARING_SECONDS_MAX, is_still
 from jobs.running.streams import DRAIN_SECONDS_MAX
 from jobs.states import JOB_ON_NODES, LEASE_LIVE, LeaseState
@@ -71,6 +71,12 @@ def apply_reports(
     following = [report.lease_id for report in accepted if report.follows_generations]
     if any(not leases[lease_id].follows_generations for lease_id in following):
         Lease.objects.live().filter(pk__in=following).update(follows_generations=True)
+    lost_peers = [report for report in accepted if report.lost_peer and report.state == AttemptState.RUNNING]
+    suspicions.suspect(
+        lease
+        for report in lost_peers
+        if (lease := leases[report.lease_id]).attempt.generation == report.generation and lease.follows_generations
+    )
     # 2. What is new moves the states, one job at a time.
     for report in accepted:
         if _is_news(leases[report.lease_id], report):

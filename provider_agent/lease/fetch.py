@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from uuid import UUID
 
@@ -12,16 +13,27 @@ from provider_agent.errors import ArtifactDamaged, UnsafePath
 from provider_agent.protocol import ArtifactDownloads, RemoteFile
 
 PARALLEL_MAX = 4
+HASH_BYTES = 1 << 20
+
+Kept = Callable[[ArtifactDownloads, RemoteFile, Path], bool]
 
 
-async def fetch_artifact(client: Client, lease_id: UUID, artifact_id: UUID, into: Path) -> ArtifactDownloads:
-    """Fetch every file of an artifact below `into`; returns the server's description of it."""
+async def fetch_artifact(
+    client: Client, lease_id: UUID, artifact_id: UUID, into: Path, kept: Kept | None = None
+) -> ArtifactDownloads:
+    """Fetch every file of an artifact below `into`; returns the server's description of it.
+
+    `kept` puts a file that is on this node already at its target, and returns whether it did: its size and SHA-256 are
+    compared like those of one that arrived, and any other is fetched.
+    """
     downloads = await with_retries(lambda: client.get_artifact(lease_id, artifact_id))
     targets = [(remote, safe_join(into, remote.path)) for remote in downloads.files]
     slots = asyncio.Semaphore(PARALLEL_MAX)
 
     async def fetch_one(remote: RemoteFile, target: Path) -> None:
         async with slots:
+            if kept is not None and await asyncio.to_thread(_take_kept, kept, downloads, remote, target):
+                return
             try:
                 await with_retries(lambda: _fetch_file(client, remote, target))
             except ArtifactDamaged:
@@ -48,6 +60,20 @@ def safe_join(root: Path, path: str) -> Path:
     if pure.is_absolute() or not pure.parts or ".." in pure.parts or "\0" in path or "\\" in path:
         raise UnsafePath(f"The file name {path!r} leaves its folder.")
     return root.joinpath(*pure.parts)
+
+
+def _take_kept(kept: Kept, downloads: ArtifactDownloads, remote: RemoteFile, target: Path) -> bool:
+    if not kept(downloads, remote, target):
+        return False
+    digest, left = hashlib.sha256(), remote.size
+    with target.open("rb") as file:
+        while left >= 0 and (chunk := file.read(HASH_BYTES)):
+            left -= len(chunk)
+            digest.update(chunk)
+    if left == 0 and digest.hexdigest() == remote.sha256:
+        return True
+    target.unlink()
+    return False
 
 
 async def _fetch_file(client: Client, remote: RemoteFile, target: Path) -> None:

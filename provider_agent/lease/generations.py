@@ -2,7 +2,7 @@
 
     1  what waits to be shipped is forgotten: other nodes lack their part of it
     2  the launcher is told that a generation is coming, so that it waits (runtimes/generations.py)
-    3  the checkpoint to go on from is fetched, out of the program's reach
+    3  the checkpoint to go on from is fetched, out of the program's reach; what this node saved of it is linked
     4  the gang's network has the new member in the lost one's place
     5  shipped checkpoints of later steps are forgotten; the one to go on from is moved to the program, whose launcher
        is told
@@ -107,7 +107,7 @@ class Generations:
         await self._tell(room, work, {"coming": number})
         step, resume = 0, ""
         if assignment.resume_artifact_id is not None:
-            step = await fetch_checkpoint(context, assignment, room / "arriving")
+            step = await fetch_checkpoint(context, assignment, room / "arriving", saved_in=work)
             resume = checkpoint_folder(Path(f"{RESUME_NAME}-{number}"), step).as_posix()
             (room / RESUME_NAME).mkdir()
             (room / "arriving").rename(checkpoint_folder(room / RESUME_NAME, step))

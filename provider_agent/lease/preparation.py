@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from provider_agent.context import AgentContext
@@ -24,7 +26,9 @@ from provider_agent.lease.path_checkpoints.restoring import restore_path
 from provider_agent.lease.path_checkpoints.state import CopyState
 from provider_agent.lease.runtimes.base import Runtime
 from provider_agent.lease.runtimes.registry import runtime_of
+from provider_agent.lease.snapshot import FileLeftOut, keep_file
 from provider_agent.lease.workfolder import (
+    CHECKPOINT_NAME,
     RESUME_NAME,
     contract_environment,
     gang_network,
@@ -35,11 +39,13 @@ from provider_agent.lease.workfolder import (
     rendezvous_of,
 )
 from provider_agent.overlay import Overlay, overlay_of
-from provider_agent.protocol import Assignment, DeviceFacts, DeviceKind
+from provider_agent.protocol import ArtifactDownloads, Assignment, DeviceFacts, DeviceKind, RemoteFile
 from provider_agent.system.removal import remove_tree
 from runtimes.contract import checkpoint_folder
 
 CPUS_MIN = 0.1
+
+KEEP_SECONDS_MAX = 60.0  # for copying a file that cannot be linked; then it is fetched
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +90,18 @@ async def _fetch_checkpoint(context: AgentContext, assignment: Assignment, work:
     return path if is_there else ""
 
 
-async def fetch_checkpoint(context: AgentContext, assignment: Assignment, into: Path) -> int:
-    """Fetch the checkpoint that the assignment names; its step. Raises CheckpointDamaged for bytes that differ."""
+async def fetch_checkpoint(
+    context: AgentContext, assignment: Assignment, into: Path, *, saved_in: Path | None = None
+) -> int:
+    """Fetch the checkpoint that the assignment names; its step. Raises CheckpointDamaged for bytes that differ.
+
+    What the program of the work folder `saved_in` saved itself, and still has, is linked and not fetched.
+    """
     if assignment.resume_artifact_id is None:
         raise ValueError("the assignment names no checkpoint")
     try:
-        found = await fetch_artifact(context.client, assignment.lease_id, assignment.resume_artifact_id, into)
+        kept = partial(_keep_saved, saved_in) if saved_in is not None else None
+        found = await fetch_artifact(context.client, assignment.lease_id, assignment.resume_artifact_id, into, kept)
     except ExceptionGroup as errors:
         damaged, others = errors.split(ArtifactDamaged)
         if others is not None:  # a full disk, a network that failed: this node's own, which says nothing of the bytes
@@ -98,6 +110,15 @@ async def fetch_checkpoint(context: AgentContext, assignment: Assignment, into: 
             raise
         raise CheckpointDamaged(str(damaged.exceptions[0] if damaged else errors)) from errors
     return found.step or 0
+
+
+def _keep_saved(work: Path, downloads: ArtifactDownloads, remote: RemoteFile, target: Path) -> bool:
+    path = checkpoint_folder(Path(CHECKPOINT_NAME), downloads.step or 0) / remote.path
+    try:
+        keep_file(work, path.as_posix(), target, until=time.monotonic() + KEEP_SECONDS_MAX)
+    except (FileLeftOut, OSError):
+        return False
+    return True
 
 
 def _digest(work: Path, path: str) -> str:

@@ -15,7 +15,7 @@ from provider_agent.lease.snapshot import file_size, read_bytes
 from provider_agent.lease.stop_signal import StopSignal
 from provider_agent.lease.workfolder import EVENTS_NAME
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, AttemptState, LeaseReport, Reason
-from runtimes.contract import JOINED_FILE
+from runtimes.contract import JOINED_FILE, LOST_PEER_FILE
 
 EVENT_BYTES_READ = 256 * 1024
 NUMBER_DIGITS_MAX = 10
@@ -97,16 +97,20 @@ class LeaseRecord:
             receipt_seq=self.book.seq,
             generation=entry.assignment.generation,
             follows_generations=self.joined_generation() is not None,
+            lost_peer=self.has_lost_peer(),
         )
 
     def joined_generation(self) -> int | None:
         """The generation of its gang that the program's launcher has joined; None where it follows none."""
         if self.entry.assignment.gang.nodes == 1 or self.entry.assignment.program.command:
             return None
-        try:
-            return int(read_bytes(self.work.resolve() / JOINED_FILE, 0, NUMBER_DIGITS_MAX))
-        except ValueError:
-            return None
+        return self._read_number(JOINED_FILE)
+
+    def has_lost_peer(self) -> bool:
+        """Whether the ranks of the assignment's generation ended here because they lost a peer, by the launcher's
+        word; it waits for the next generation."""
+        joined = self.joined_generation()
+        return joined == self.entry.assignment.generation and joined == self._read_number(LOST_PEER_FILE)
 
     def first_events(self) -> bytes:
         """The beginning of the program's events."""
@@ -116,3 +120,9 @@ class LeaseRecord:
         """The end of the program's events."""
         size = file_size(self.events)
         return read_bytes(self.events, max(size - EVENT_BYTES_READ, 0), EVENT_BYTES_READ)
+
+    def _read_number(self, name: str) -> int | None:
+        try:
+            return int(read_bytes(self.work.resolve() / name, 0, NUMBER_DIGITS_MAX))
+        except ValueError:
+            return None

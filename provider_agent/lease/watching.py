@@ -44,6 +44,7 @@ class Watch:
         self._copies = PathCheckpoints(record, shipper)
         self._generations = Generations(context, record, shipper)
         self._refused: set[str] = set()  # checkpoints that can never be taken
+        self._has_lost_peer = False
 
     async def until_ended(self, handle: Handle) -> Exit:
         """Tick until the program has ended; how it did is journaled."""
@@ -70,6 +71,7 @@ class Watch:
                 receipt_at = now + RECEIPT_SECONDS
             self._copies.tick()
             self._generations.tick(handle)
+            self._report_lost_peer()
             if now >= scan_at:
                 await self.take_checkpoints()
                 scan_at = now + CHECKPOINT_SCAN_SECONDS
@@ -127,6 +129,12 @@ class Watch:
         """Take what was saved last, after the program has ended; of a path, one last copy where it is asked for."""
         await self.take_checkpoints()
         await self._copies.finish(ended, with_last=with_last)
+
+    def _report_lost_peer(self) -> None:
+        """Report it at once: the marketplace misses a silent node sooner where its peers do."""
+        before, self._has_lost_peer = self._has_lost_peer, self._record.has_lost_peer()
+        if self._has_lost_peer and not before:
+            self._context.wake.set()
 
     async def _poll(self, handle: Handle) -> Exit | None:
         """Ask the executor; an engine that is away for a moment (an upgrade) does not end a program."""

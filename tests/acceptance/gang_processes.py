@@ -42,11 +42,11 @@ def launchers(market: Market, names: Iterable[str]) -> dict[str, psutil.Process]
 
 
 def ranks(market: Market, name: str) -> list[psutil.Process]:
-    """The training processes of a node."""
+    """The training processes of a node, and those that wait to become some."""
     found = []
     for process in programs(market, [name])[name]:
         with contextlib.suppress(psutil.Error):
-            if "LOCAL_RANK" in process.environ():
+            if "LOCAL_RANK" in process.environ() or "runtimes.spare_ranks" in process.cmdline():
                 found.append(process)
     return found
 

@@ -3,6 +3,7 @@
 beat        Redis hash souk:beats, node id -> unix time (without Redis: straight to the database)
 flush       every 2 s: one UPDATE of last_seen_at; a node that is seen again comes back online
 silent      three misses + 2 s: 17 s for a node that holds a lease, 47 s for an idle one
+unheard     no beat since it was asked for one, as when its gang has lost a peer (jobs/running/suspicions.py)
 mass        many at once: the server assumes the fault is its own, and no node is counted as silent
 """
 
@@ -125,6 +126,16 @@ def find_silent(now: datetime, leased_node_ids: Collection[UUID] = ()) -> list[U
     if not is_server_hearing:
         return []
     return [pk for pk in silent if _is_over(now, last_seen[pk], limits[pk] + MASS_SILENCE_PATIENCE_SECONDS)]
+
+
+def find_unheard_since(asked: Mapping[UUID, datetime]) -> set[UUID]:
+    """Those of the nodes that sent no beat since they were asked for one; none where they are so many that it must be
+    the server's fault."""
+    last_seen = dict(Node.objects.filter(pk__in=asked).values_list("pk", "last_seen_at"))
+    beats = _read_beats(list(last_seen))
+    newest = {pk: max((at for at in (seen, beats.get(pk)) if at), default=None) for pk, seen in last_seen.items()}
+    unheard = {pk for pk, at in newest.items() if at is None or at < asked[pk]}
+    return set() if is_mass_silence(len(unheard), Node.objects.alive().count()) else unheard
 
 
 def is_mass_silence(silent: int, total: int) -> bool:

@@ -18,7 +18,7 @@ from provider_agent.lease import preparation
 from provider_agent.lease.endings import name_error
 from provider_agent.lease.fetch import fetch_artifact, safe_join
 from provider_agent.protocol import Reason, RemoteFile
-from runtimes.contract import ExitCode
+from runtimes.contract import ExitCode, checkpoint_folder
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "", ".", "a\\..\\x", "a\0b", "..", "a/.."])
@@ -93,3 +93,36 @@ def failure_of(
     with pytest.raises((CheckpointDamaged, ExceptionGroup)) as caught:
         asyncio.run(preparation._fetch_checkpoint(context, assignment, work))
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("saved", "arrives"),
+    [(b"weights", []), (b"weight!", [b"weights"]), (b"weights and more", [b"weights"]), (None, [b"weights"])],
+    ids=["the same", "other bytes", "longer", "a link"],
+)
+def test_what_the_node_saved_itself_is_not_fetched_where_its_bytes_are_the_same(
+    tmp_path: Path, saved: bytes | None, arrives: list[bytes]
+) -> None:
+    file = RemoteFile(path="a", size=7, sha256=hashlib.sha256(b"weights").hexdigest(), url="https://store.example/a")
+    folder = checkpoint_folder(tmp_path / "work" / "checkpoint", 20)
+    folder.mkdir(parents=True)
+    if saved is None:
+        (tmp_path / "elsewhere").write_bytes(b"weights")
+        (folder / "a").symlink_to(tmp_path / "elsewhere")
+    else:
+        (folder / "a").write_bytes(saved)
+
+    async def get_artifact(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(files=[file], step=20)
+
+    async def download(_: str, keep: Callable[[bytes], None]) -> None:
+        keep(arrives.pop(0))
+
+    context: Any = SimpleNamespace(client=SimpleNamespace(get_artifact=get_artifact, download=download))
+    assignment: Any = SimpleNamespace(lease_id=uuid4(), resume_artifact_id=uuid4(), program=None)
+    into, work = tmp_path / "arriving", tmp_path / "work"
+    assert asyncio.run(preparation.fetch_checkpoint(context, assignment, into, saved_in=work)) == 20
+    assert (into / "a").read_bytes() == b"weights"
+    assert not (into / "a").is_symlink()
+    assert not arrives
+    assert saved is None or (folder / "a").read_bytes() == saved

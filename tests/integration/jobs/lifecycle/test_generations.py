@@ -11,83 +11,24 @@ from jobs.artifacts import uploads
 from jobs.bills.bill import make_bill
 from jobs.client.verify import lease as verify_lease
 from jobs.errors import BadManifest, LeaseOver
-from jobs.models import Artifact, ArtifactPart, Attempt, Lease, Stream
+from jobs.models import Artifact, Attempt, Lease, Stream
 from jobs.placing import placement, replacing
 from jobs.running import generations, reports, streams
 from jobs.running.assignments import desired_state
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
-from provider_agent.protocol import ArtifactBegin, ArtifactFile, Assignment, AttemptState, LeaseReport, Reason
+from provider_agent.protocol import ArtifactBegin, ArtifactFile, Assignment, AttemptState, Reason
 from tests import stage
+from tests.integration.jobs.lifecycle.gang_rows import MINUTE_MS, follow, report_of, save
 from tests.row_states import create_in_state
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-MINUTE_MS = 60_000
-
-
-@pytest.fixture
-def rack():
-    """Three equal nodes of Bob that reach each other; their agents know generations."""
-    bob = stage.organisation("bob")
-    nodes = [stage.node(f"gang-{i}", fabric="rack", provider=bob) for i in range(3)]
-    for node in nodes:
-        node.facts |= {"runtime_features": [generations.FEATURE]}
-        node.save(update_fields=["facts"])
-    return nodes
-
-
-@pytest.fixture
-def gang(alice, rack):
-    """A training on two of them that has run for 100 s, with a checkpoint of step 50 at 60 s."""
-    job, leases = stage.running_job(alice, resources={"gpus": 2, "nodes": 2, "kind": "any"})
-    for lease in leases:
-        stage.see_running(lease, seconds=100)
-        stage.bill(lease, ms=100_000)
-    follow(leases)
-    save(job, leases, step=50, ms=MINUTE_MS)
-    return job, leases
-
-
-def save(job, leases, *, step, ms, state="complete"):
-    attempt = stage.newest_attempt(job)
-    artifact = create_in_state(
-        Artifact,
-        state,
-        organisation=job.organisation,
-        job=job,
-        attempt=attempt,
-        generation=attempt.generation,
-        kind="checkpoint",
-        step=step,
-        parts_expected=2,
-    )
-    for lease in leases:
-        is_complete = state == "complete"
-        ArtifactPart.objects.create(
-            artifact=artifact, lease=lease, node_rank=lease.node_rank, files=[], billable_ms=ms, is_complete=is_complete
-        )
-    return artifact
 
 
 def add_node(rack):
     fourth = stage.node("gang-3", fabric="rack", provider=rack[0].provider.organisation)
     Node.objects.filter(pk=fourth.pk).update(facts=rack[0].facts)
-
-
-def follow(leases):
-    """Their agents report that the launchers outlive the ranks."""
-    for lease in leases:
-        stage.send_report(lease, AttemptState.RUNNING, follows_generations=True)
-        lease.refresh_from_db()
-
-
-def report_of(lease, generation=0):
-    state = AttemptState(lease.reported_state)
-    return LeaseReport(
-        lease_id=lease.id, fence=lease.fence, attempt_id=lease.attempt_id, state=state, generation=generation
-    )
 
 
 def assignment_of(node, reports_):

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from jobs import lifecycle, sweeps
 from jobs.models import Lease
+from jobs.running import suspicions
 from jobs.sync.answers import Idle, answer_for, answer_idle, take_in
 from jobs.sync.app import SYNC_PATH
 from jobs.sync.changes import NodeChanges
@@ -139,6 +140,22 @@ def test_a_held_sync_is_answered_when_the_job_is_cancelled(url, alice, bob):
         lifecycle.cancel(job.id, actor="alice")
         (wanted,) = held.result(timeout=14).desired
     assert (wanted.action, wanted.stop_reason) == ("stop", "cancelled_by_customer")
+
+
+def test_a_held_sync_is_answered_when_another_node_of_the_gang_has_lost_a_peer(url, alice, bob):
+    (lease,) = stage.place(stage.submit(alice))
+    running = report(lease, AttemptState.RUNNING)
+    sync(url, bob, report(lease, AttemptState.PREPARING))
+    known = sync(url, bob, running).version
+    with ThreadPoolExecutor(1) as agent:
+        held = agent.submit(sync, url, bob, running, known=known, wait_seconds=4)
+        wait_until(lambda: httpx.get(f"{url}/healthz").json()["held"] == 1)
+        started = time.monotonic()
+        suspicions.suspect([Lease.objects.select_related("attempt").get(pk=lease.pk)])
+        answer = held.result(timeout=14)
+    assert time.monotonic() - started < 3.5, "before the hold's end"
+    assert answer.version != known
+    assert [wanted.action for wanted in answer.desired] == ["run"]
 
 
 def test_a_wake_that_changes_nothing_does_not_end_the_wait(url, bob):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from uuid import uuid4
 
+import psutil
 import pytest
 
 from provider_agent.protocol import ATTEMPT_ENDS, AttemptState, CheckpointPolicy, GangPlace, Program, Reason
-from tests.integration.provider_agent.conftest import Bob, eventually
+from tests.integration.provider_agent.conftest import Bob, eventually, processes_of
 from tests.integration.provider_agent.fake_leases import Artifact, Lease
 from tests.integration.provider_agent.fake_server import FakeServer
 
@@ -56,3 +59,31 @@ def test_training_stops_with_a_checkpoint_and_resumes_from_it_elsewhere(bob: Bob
     assert resumed["step"] == newest.begin.step
     assert events(second)[-1]["event"] == "finished"
     assert any(file.path.endswith(".safetensors") for file in complete(server, "output")[0].begin.files)
+
+
+@pytest.mark.timeout(300)
+def test_a_lost_peer_is_reported_before_the_next_beat(bob: Bob, server: FakeServer) -> None:
+    """Its ranks abort, as NCCL lets them; the launcher waits for another generation."""
+    server.beat_seconds = 60.0  # so held syncs last 15 s, the most that agents ask for
+    bob.enrol()
+    bob.start()
+    place = GangPlace(nodes=2, node_rank=0, master_address="127.0.0.1", master_port=29761)
+    lease = server.give(bob.assignment(program=Program(runtime="train", config=CONFIG), gang=place))
+    eventually(lambda: lease.report and lease.report.follows_generations, "the launcher", seconds=SECONDS_MAX)
+    assert lease.report is not None
+    assert not lease.report.lost_peer
+    (launcher,) = [each for each in processes_of(lease.assignment.lease_id) if is_launcher(each)]
+    (child,) = eventually(launcher.children, "its child")
+    count = len(server.syncs)
+    eventually(lambda: len(server.syncs) > count, "a beat", seconds=30)
+    began = time.monotonic()
+    child.send_signal(signal.SIGABRT)
+    eventually(lambda: lease.report is not None and lease.report.lost_peer, "its report")
+    assert time.monotonic() - began < 13, "the beat after that one"
+    assert lease.report.state not in ATTEMPT_ENDS
+
+
+def is_launcher(process: psutil.Process) -> bool:
+    """Whether it is the one that outlives the ranks: its parent runs no launcher."""
+    parent = process.parent()
+    return "runtimes.launch" in process.cmdline() and (parent is None or "runtimes.launch" not in parent.cmdline())

@@ -10,9 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from runtimes.contract import GANG_FILE, JOINED_FILE, MANIFEST_NAME, Env, ExitCode
+from runtimes.contract import GANG_FILE, JOINED_FILE, LOST_PEER_FILE, MANIFEST_NAME, Env, ExitCode
 from tests.integration.runtimes.conftest import STEPS
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work, finish, kill_group, losses, samples, wait_until
 from tests.integration.runtimes.train.test_resume import LOSS_DIFFERENCE_MAX
@@ -88,6 +89,11 @@ def test_the_rest_of_a_gang_goes_on_with_another_node(
         announce(nodes[stays], together)
         third = other.start()
         wait_until(lambda: (nodes[stays].root / JOINED_FILE).read_text() == "1", processes[stays])
+        leader = other if lost == 0 else nodes[0]
+        wait_until(lambda: bool(leader.events("resumed")), processes[stays])
+        family = psutil.Process(processes[stays].pid).children(recursive=True)
+        assert any("runtimes.spare_ranks" in each.cmdline() for each in family)
+        assert not any("LOCAL_RANK" in each.environ() for each in family), "a rank that was not waiting"
         code, output = finish(processes[stays])
         other_code, other_output = finish(third)
         assert (code, other_code) == (0, 0), output
@@ -96,7 +102,6 @@ def test_the_rest_of_a_gang_goes_on_with_another_node(
         for process in processes:
             kill_group(process)
     assert f"Generation 1 of the gang begins at step {SAVED_STEP}." in output
-    leader = other if lost == 0 else nodes[0]
     first = leader.events("resumed")[0]
     assert (first["step"], first["from_world_size"]) == (SAVED_STEP, 2)
     assert losses(leader)[STEPS] == pytest.approx(losses(uninterrupted)[STEPS], abs=LOSS_DIFFERENCE_MAX)
@@ -114,6 +119,7 @@ def test_a_stop_ends_the_waiting_for_another_node(tmp_path: Path) -> None:
         assert processes[0].stdout is not None
         lines = iter(processes[0].stdout.readline, "")
         assert any("A peer may be lost" in line for line in lines)
+        assert (nodes[0].root / LOST_PEER_FILE).read_text() == "0"
         processes[0].send_signal(signal.SIGTERM)
         code, output = finish(processes[0], seconds=30)
     finally:
