@@ -398,7 +398,7 @@ def test_reference_names_every_field_of_every_section() -> None:
 def test_job_files_in_the_reference_are_good() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
-    names = ["tiny-llama", "hf-trainer", "own-script", "my-llm", "compare", "tune"]
+    names = ["tiny-llama", "hf-trainer", "own-script", "my-llm", "from-shared-folders", "compare", "tune", "from-a-volume"]
     assert [parse(block).name for block in blocks] == names
 
 
