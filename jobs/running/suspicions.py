@@ -2,8 +2,8 @@
 
     1  suspect         a node reports that its ranks lost a peer: all nodes of the gang are asked for a beat
     2  desired_state   their answers have another version, so held syncs return and agents send the next one at once
-    3  find_unheard    who has sent none for ANSWER_SECONDS since then, where another node of the gang has sent one;
-                       `lost_nodes.py` ends their leases of this gang
+    3  find_unheard    who has sent none for ANSWER_SECONDS since then, nor when its next one was due, where another node
+                       of the gang has sent one; `lost_nodes.py` ends their leases of this gang
 
 The report names nobody and proves nothing: it only makes silence count sooner, for this gang and once a generation. A
 node that beats is never lost by it. Its other leases, and its state, are left to the longer limit of `lost_nodes.py`.
@@ -28,6 +28,8 @@ from provider_agent.protocol import ATTEMPT_ENDS, AttemptState
 # A held sync returns at once, the agent sends the next one within 0.1 s, and beats are written every 0.5 s.
 ANSWER_SECONDS: Final = 2.5
 MARGIN_SECONDS: Final = 0.1  # the task that looks starts so much later
+# The second finds those whose last beat came just before they were asked.
+LOOKS_AFTER: Final = (ANSWER_SECONDS + MARGIN_SECONDS, liveness.UNASKED_SECONDS_MAX + MARGIN_SECONDS)
 LEASES_MAX: Final = 1000  # of one look
 
 log = logging.getLogger(__name__)
@@ -48,15 +50,18 @@ def suspect(leases: Iterable[Lease]) -> None:
         if mine.update(suspected_at=clock.now()):
             log.info("A node lost a peer. lease_id=%s attempt_id=%s", lease.pk, attempt.pk)
             wake_nodes(Lease.objects.live().filter(attempt=attempt).values_list("node_id", flat=True))
-            run_soon("jobs.tasks.sweep_silent_nodes", seconds=ANSWER_SECONDS + MARGIN_SECONDS)
+            for seconds in LOOKS_AFTER:
+                run_soon("jobs.tasks.sweep_silent_nodes", seconds=seconds)
 
 
 def find_unheard() -> list[UUID]:
-    """The leases in suspected gangs whose nodes sent no beat for ANSWER_SECONDS since they were asked for one.
+    """The leases in suspected gangs whose nodes sent no beat for ANSWER_SECONDS since they were asked for one, and none
+    when it was due.
 
     None of a gang of which no other node sent one, and none where so many nodes are silent that the fault is ours.
     """
-    until = clock.now() - timedelta(seconds=ANSWER_SECONDS)
+    now = clock.now()
+    until = now - timedelta(seconds=ANSWER_SECONDS)
     asked = Lease.objects.live().filter(attempt__state=AttemptState.RUNNING, attempt__suspected_at__lte=until)
     asked = asked.exclude(reported_state__in=ATTEMPT_ENDS).select_related("attempt").order_by("attempt__suspected_at")
     gangs: defaultdict[UUID, list[Lease]] = defaultdict(list)
@@ -68,7 +73,7 @@ def find_unheard() -> list[UUID]:
         for lease in leases
         if lease.attempt.suspected_at is not None
     }
-    silent = liveness.find_unheard_since(since)
+    silent = liveness.find_unheard_since(now, since)
     found = []
     for leases in gangs.values():
         unheard = [lease.pk for lease in leases if lease.node_id in silent]

@@ -50,6 +50,7 @@ MASS_SILENCE_NODES: Final = 3
 MASS_SILENCE_SHARE: Final = 0.3
 MASS_SILENCE_PATIENCE_SECONDS: Final = 300  # after which silent nodes are taken to be silent, if other nodes send beats
 RECENT_BEAT_SECONDS: Final = 60
+UNASKED_SECONDS_MAX: Final = BEAT_SECONDS_LEASED + 1.0  # between two beats of a healthy node with a lease
 
 _flushed_at = 0.0
 
@@ -128,13 +129,17 @@ def find_silent(now: datetime, leased_node_ids: Collection[UUID] = ()) -> list[U
     return [pk for pk in silent if _is_over(now, last_seen[pk], limits[pk] + MASS_SILENCE_PATIENCE_SECONDS)]
 
 
-def find_unheard_since(asked: Mapping[UUID, datetime]) -> set[UUID]:
-    """Those of the nodes that sent no beat since they were asked for one; none where they are so many that it must be
-    the server's fault."""
+def find_unheard_since(now: datetime, asked: Mapping[UUID, datetime]) -> set[UUID]:
+    """Those of the nodes that sent no beat since they were asked for one, though one was due by itself; none where they
+    are so many that it must be the server's fault.
+
+    The second, because the question may not have reached a healthy node: nobody holds its sync, Redis lost the word.
+    """
     last_seen = dict(Node.objects.filter(pk__in=asked).values_list("pk", "last_seen_at"))
     beats = _read_beats(list(last_seen))
     newest = {pk: max((at for at in (seen, beats.get(pk)) if at), default=None) for pk, seen in last_seen.items()}
-    unheard = {pk for pk, at in newest.items() if at is None or at < asked[pk]}
+    due = now - timedelta(seconds=UNASKED_SECONDS_MAX)
+    unheard = {pk for pk, at in newest.items() if at is None or at < min(asked[pk], due)}
     return set() if is_mass_silence(len(unheard), Node.objects.alive().count()) else unheard
 
 
