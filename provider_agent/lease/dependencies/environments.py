@@ -1,13 +1,14 @@
 """Which installed environment of an earlier job may be used again: one that the same words would make on this node.
 
     1. read what decides it: the requirements or the lock, wheels beside them, the interpreter and all packages below
-       it (in a container: the image), and the job's variables and secrets, which whatever builds a package may read
+       it (in a container: the image), the job's variables and secrets, which whatever builds a package may read, and
+       the models and the driver of the lease's devices, which it may build for
     2. their SHA-256 is the key of an entry in the node's cache, among those of the job's organisation
     3. where there is one, the program is given that entry alone, read-only
 
 What cannot be known from here is not kept: files of requirements that name other files, addresses or variables, locks
-with folders in them, variables that name files. Without a lock there may be newer versions meanwhile: such an
-entry is used for a day.
+with folders or files without a hash in them, variables that name files. Without a lock there may be newer versions
+meanwhile: such an entry is used for a day.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import logging
 import re
 import time
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from provider_agent.context import AgentContext
 from provider_agent.errors import ExecutorFailed
@@ -30,22 +32,30 @@ from provider_agent.lease.cache.environments import keep_key
 from provider_agent.lease.cache.owners import load_owner, owner_folder
 from provider_agent.lease.cache.room import CHANGING, ENVIRONMENT_KIND, GIB, OWNER_SHARE
 from provider_agent.lease.workfolder import INPUT_NAME, load_secrets
-from provider_agent.protocol import Assignment
+from provider_agent.protocol import Assignment, DeviceFacts
 from runtimes.contract import LOCK_NAME, WHEELS_NAME, read_manifest, sha256_file
 
-VERSION = 1  # of what an archive holds, and of how the key is reckoned
-TEXT_BYTES_MAX = 16 * 1024**2  # of a lock, or a file of requirements
+VERSION = 2  # of what an archive holds, and of how the key is reckoned
+LOCK_BYTES_MAX = 16 * 1024**2
+REQUIREMENTS_BYTES_MAX = 1024**2
+LINE_CHARACTERS_MAX = 1000  # of one requirement without its hashes
 WHEELS_MAX = 1000
 UNLOCKED_SECONDS_MAX = 24 * 3600.0  # how long what names no exact packages is found again
+DETAILS = ("driver", "cuda", "compute_capability")  # of a device: what a package is compiled for, beside its model
+NAMES_OTHERS = "the requirements name files, addresses or variables"
 PROJECT_NAMES = ("pyproject.toml", "uv.toml")  # what uv reads beside a lock
 
-# A package, by its name, versions and markers: no address, path, variable or option.
-REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*((?!\s-)[^/\\@$])*")
-HASH = re.compile(r"\s+--hash[= ]\w+:[0-9a-fA-F]+")
+# A package, by its name, versions and markers: no address, path, variable or option. Each pattern here is linear: the
+# text is a customer's, and a search holds up every other task of the agent.
+REQUIREMENT = re.compile(r"[A-Za-z0-9](?:(?!\s-)[^/\\@$:])*")
+HASH = re.compile(r"\w+:[0-9a-fA-F]+")
+COMMIT = re.compile(r"[^#]+#[0-9a-f]{40}")
+ENCODING = re.compile(rb"coding[:=]")
+SEPARATORS = re.compile(r"[\s;,=<>!~()\[\]]")
 ARCHIVE_SUFFIXES = (".whl", ".zip", ".tar", ".gz", ".bz2", ".xz", ".tgz", ".tbz", ".txz", ".tlz", ".lz", ".lzma")
 OPTION = re.compile(
     r"(--no-index|--pre|--prefer-binary|--require-hashes)"
-    r"|(--no-binary|--only-binary|--trusted-host)[ =]+[^/\\$]+"
+    r"|(--no-binary|--only-binary|--trusted-host)[ =]+[^/\\$\s=][^/\\$\s]*"
     r"|(-i|--index-url|--extra-index-url)[ =]*https?://[^$\s]+"
 )
 # Variables of a job that may run its own files before or while packages are installed, or read settings from them; what
@@ -91,7 +101,10 @@ async def open_environment(context: AgentContext, assignment: Assignment, spec: 
     try:
         base = await context.executor.python_base(spec.image)
         variables = assignment.env | load_secrets(spec.folder)
-        key = await asyncio.to_thread(environment_key, spec.work.resolve(), program.requirements, variables, base=base)
+        devices = device_facts(context.devices[uuid] for uuid in assignment.device_uuids)
+        key = await asyncio.to_thread(
+            environment_key, spec.work.resolve(), program.requirements, variables, base=base, devices=devices
+        )
         is_exact = PurePosixPath(program.requirements).name == LOCK_NAME
         entry = await asyncio.to_thread(_find, context, spec.folder, key, is_exact=is_exact)
     except NotKeptError as error:
@@ -102,28 +115,38 @@ async def open_environment(context: AgentContext, assignment: Assignment, spec: 
     return KeptEnvironment(key, entry, bytes_max)
 
 
-def environment_key(work: Path, requirements: str, variables: Mapping[str, str], *, base: str) -> str:
+def device_facts(devices: Iterable[DeviceFacts]) -> list[list[str]]:
+    """What a package may be built for: kind, model, driver and CUDA version, once for devices that are alike."""
+    found = {(each.kind.value, each.model, *(str(each.details.get(name, "")) for name in DETAILS)) for each in devices}
+    return sorted(map(list, found))
+
+
+def environment_key(
+    work: Path, requirements: str, variables: Mapping[str, str], *, base: str, devices: Sequence[Sequence[str]]
+) -> str:
     """The SHA-256 of everything that decides what is installed; raises NotKeptError where not all of it is known.
 
-    `variables`: of the job, with its secrets. `base`: as the executor says it. Blocks: it reads all wheels.
+    `variables`: of the job, with its secrets. `base`: as the executor says it. `devices`: as device_facts has them.
+    Blocks: it reads all wheels.
     """
     if not base:
         raise NotKeptError("what the interpreter has is not known")
     _require_harmless(variables)
     file = work / INPUT_NAME / requirements
-    text = _read(file)
+    is_lock = file.name == LOCK_NAME
+    text = _read(file, LOCK_BYTES_MAX if is_lock else REQUIREMENTS_BYTES_MAX)
     content = {"requirements": hashlib.sha256(text).hexdigest()}
     wheels = file.parent / WHEELS_NAME
-    if file.name == LOCK_NAME:
-        _require_no_folders(text)
+    if is_lock:
+        _require_known_files(text)
         beside = [file.with_name(name) for name in PROJECT_NAMES if file.with_name(name).is_file()]
-        content |= {path.name: hashlib.sha256(_read(path)).hexdigest() for path in beside}
+        content |= {path.name: hashlib.sha256(_read(path, LOCK_BYTES_MAX)).hexdigest() for path in beside}
     else:
-        for line in _logical_lines(text):
+        for line in logical_lines(text):
             _require_plain(line)
         if wheels.is_dir():
             content |= {f"{WHEELS_NAME}/{path.name}": sha256_file(path) for path in _files(wheels)}
-    body = [VERSION, file.name == LOCK_NAME, content, base, dict(variables)]
+    body = [VERSION, is_lock, content, base, devices, dict(variables)]
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
@@ -141,14 +164,14 @@ def _find(context: AgentContext, lease_folder: Path, key: str, *, is_exact: bool
     return entry if is_exact or 0 <= age < UNLOCKED_SECONDS_MAX else None
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, bytes_max: int) -> bytes:
     try:
         with path.open("rb") as source:
-            text = source.read(TEXT_BYTES_MAX + 1)
+            text = source.read(bytes_max + 1)
     except OSError as error:
         raise NotKeptError(f"{path.name} cannot be read") from error
-    if len(text) > TEXT_BYTES_MAX:
-        raise NotKeptError(f"{path.name} has more than {TEXT_BYTES_MAX >> 20} MiB")
+    if len(text) > bytes_max:
+        raise NotKeptError(f"{path.name} has more than {bytes_max >> 20} MiB")
     return text
 
 
@@ -159,36 +182,75 @@ def _files(folder: Path) -> list[Path]:
     return found
 
 
-def _logical_lines(text: bytes) -> Iterable[str]:
-    """Of a file of requirements: without comments, and joined where a line ends with a backslash."""
+def logical_lines(text: bytes) -> Iterator[str]:
+    """Of a file of requirements, as pip reads it: lines that end with a backslash are joined, then comments removed.
+
+    A comment is never joined to the line after it. Raises NotKeptError where pip may read other characters than these.
+    """
+    if any(line.startswith(b"#") and ENCODING.search(line) for line in text.split(b"\n", 2)[:2]):
+        raise NotKeptError("the requirements name an encoding")
     try:
-        joined = re.sub(r"\\\r?\n", " ", text.decode("utf-8-sig"))
+        lines = text.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise NotKeptError("the requirements are no UTF-8") from error
-    lines = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in joined.splitlines())
-    return (line for line in lines if line)
+    parts: list[str] = []
+    for line in [*lines, ""]:  # the last one, where it ends with a backslash, has nothing to be joined to
+        is_comment = line.lstrip().startswith("#")
+        if line.endswith("\\") and not is_comment:
+            parts.append(line.strip("\\"))
+            continue
+        joined = "".join([*parts, " " if is_comment else "", line])
+        parts = []
+        plain = re.sub(r"(^|\s)#.*$", "", joined).strip()
+        if plain:
+            yield plain
 
 
 def _require_plain(line: str) -> None:
     """It names a package, or where packages come from; raises NotKeptError for everything else."""
-    line = HASH.sub("", line)
-    first = re.split(r"[\s;=<>!~\[]", line, maxsplit=1)[0].lower()
-    is_package = REQUIREMENT.fullmatch(line) is not None and not first.endswith(ARCHIVE_SUFFIXES)
-    if not is_package and OPTION.fullmatch(line) is None:
-        raise NotKeptError("the requirements name files, addresses or variables")
+    plain = " ".join(_words_without_hashes(line))
+    if len(plain) > LINE_CHARACTERS_MAX:
+        raise NotKeptError(f"a line of the requirements has more than {LINE_CHARACTERS_MAX} characters")
+    has_archive = any(word.endswith(ARCHIVE_SUFFIXES) for word in SEPARATORS.split(plain.lower()))
+    is_package = REQUIREMENT.fullmatch(plain) is not None and not has_archive
+    if not is_package and OPTION.fullmatch(plain) is None:
+        raise NotKeptError(NAMES_OTHERS)
 
 
-def _require_no_folders(text: bytes) -> None:
+def _words_without_hashes(line: str) -> Iterator[str]:
+    words = iter(line.split())
+    for word in words:
+        option, _, value = word.partition("=")
+        if option != "--hash":
+            yield word
+        elif HASH.fullmatch(value or next(words, "")) is None:
+            raise NotKeptError(NAMES_OTHERS)
+
+
+def _require_known_files(text: bytes) -> None:
     """Every package of the lock but the project itself has a hash; raises NotKeptError where one has none."""
     try:
         packages = tomllib.loads(text.decode()).get("package", [])
         sources = [each.get("source", {}) for each in packages]
         has_folder = any(source.get(kind, ".") != "." for source in sources for kind in ("editable", "directory"))
         has_folder |= any(not source.get("registry", "https://").startswith(ADDRESSES) for source in sources)
+        are_known = all(_is_known(each) for each in packages)
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise NotKeptError(f"{LOCK_NAME} cannot be read") from error
     if has_folder:
         raise NotKeptError(f"{LOCK_NAME} names folders")
+    if not are_known:
+        raise NotKeptError(f"{LOCK_NAME} names files without a hash")
+
+
+def _is_known(package: Mapping[str, Any]) -> bool:
+    """Whether the lock has a hash of each file of the package; a commit is one, and the project has no files."""
+    source = package.get("source", {})
+    files = [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
+    if not all(HASH.fullmatch(file.get("hash", "")) for file in files):
+        return False
+    is_project = any(kind in source for kind in ("editable", "directory", "virtual"))
+    return bool(files) or is_project or COMMIT.fullmatch(source.get("git", "")) is not None
 
 
 def _require_harmless(variables: Mapping[str, str]) -> None:

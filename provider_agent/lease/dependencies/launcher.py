@@ -32,19 +32,28 @@ KILL_AFTER_SECONDS = 10  # from SIGTERM to SIGKILL, of a step that took too long
 SHOWN_CHARACTERS_MAX = 200
 
 # Run by the interpreter that is there already: the new environment sees all that this one does (torch among it), and
-# what is installed into it later comes first. `pip` and `torchrun` are small scripts, so that they run by it.
+# what is installed into it later comes first. That includes an image's PYTHONPATH, which pip, isolated, would not see;
+# but no folder below the work folder, which is the job's. `pip` and `torchrun` are small scripts, so that they run by
+# it.
 MAKE_ENVIRONMENT = f"""
 import sys
 sys.path[:] = [each for each in sys.path if each]  # without the work folder, which may have a folder `venv`
-import importlib.util, os, venv
+import os
 folder = sys.argv[1]
+work = os.path.join(os.path.dirname(os.path.realpath(folder)), "")
+given = [os.path.realpath(each) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep)]  # '': where it runs
+inside = [each for each in given if os.path.join(each, "").startswith(work)]
+sys.path[:] = [each for each in sys.path if os.path.realpath(each) not in inside]
+import importlib.util, venv
 is_nested = sys.prefix != sys.base_prefix
 has_pip = importlib.util.find_spec("pip") is not None
 venv.EnvBuilder(clear=True, symlinks=True, with_pip=not has_pip, system_site_packages=not is_nested).create(folder)
 name = "python%d.%d" % sys.version_info[:2]
 below = [each for each in sys.path if os.path.basename(each) in ("site-packages", "dist-packages")]
+more = [each for each in sys.path if os.path.realpath(each) in given and each not in below]
 with open(os.path.join(folder, "lib", name, "site-packages", "{BASE_PATHS_NAME}"), "w") as out:
     out.writelines("import site; site.addsitedir(%r)\\n" % each for each in below)
+    out.writelines("import sys; %r in sys.path or sys.path.append(%r)\\n" % (each, each) for each in more)
 for script, module in (("pip", "pip"), ("pip3", "pip"), ("torchrun", "torch.distributed.run")):
     if importlib.util.find_spec(module.partition(".")[0]) is None and module != "pip":
         continue

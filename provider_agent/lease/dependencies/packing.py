@@ -24,6 +24,7 @@ from typing import IO, Iterator, List, cast  # noqa: UP035 - Python 3.8
 ARCHIVE_NAME, MANIFEST_NAME = "environment.tar", "MANIFEST.json"
 ABOUT_NAME = ".souk-environment.json"  # the first member: where the environment lay, and how many packages it has
 BASE_PATHS_NAME = "_souk_base.pth"
+ASIDE_NAME = ".souk-before"  # beside site-packages: what lay in it, until all is unpacked
 MADE_ANEW = frozenset({"pyvenv.cfg", "lib64", ABOUT_NAME})  # each environment has its own
 FILES_MAX = 500_000
 MANIFEST_BYTES_MAX = 1 << 20
@@ -89,7 +90,10 @@ def pack(environment: Path, target: Path, bytes_max: int) -> str:
 
 
 def unpack(entry: Path, environment: Path) -> str:
-    """Put the files into a new environment; returns the line for the log. Where it fails, none of them is left."""
+    """Put the files into a new environment; returns the line for the log. Where it fails, none of them is left.
+
+    What the new one has in site-packages goes: of pip in another version, half of each would be left.
+    """
     began = time.monotonic()
     archive = entry / ARCHIVE_NAME
     with (entry / MANIFEST_NAME).open("rb") as source:
@@ -97,13 +101,43 @@ def unpack(entry: Path, environment: Path) -> str:
     if [each["path"] for each in listed] != [ARCHIVE_NAME] or _sha256(archive) != listed[0]["sha256"]:
         raise NotUsableError("its digest is another one than when it was made")
     written: List[Path] = []  # noqa: UP006 - Python 3.8
+    sites = sorted(environment.glob("lib/python*/site-packages"))
     try:
+        for site in sites:
+            _move(site, site.with_name(ASIDE_NAME))
         packages = _unpack(archive, environment, written)
+        if any((site.with_name(ASIDE_NAME) / "pip").is_dir() and not (site / "pip").is_dir() for site in sites):
+            raise NotUsableError("it has no pip")
     except BaseException:
         for path in written:
-            path.unlink()
+            if os.path.lexists(path):
+                path.unlink()
+        for site in sites:
+            _restore(site)
         raise
+    for site in sites:
+        shutil.rmtree(site.with_name(ASIDE_NAME))
     return f"environment of {counted(packages)} found on this node ({time.monotonic() - began:.1f} s)"
+
+
+def _move(source: Path, target: Path) -> None:
+    """Everything in a folder but the paths that the launcher wrote."""
+    target.mkdir(exist_ok=True)
+    for path in list(source.iterdir()):
+        if path.name != BASE_PATHS_NAME:
+            path.rename(target / path.name)
+
+
+def _restore(site: Path) -> None:
+    """What was moved aside is there again, for pip to go on with; folders that were made meanwhile are not."""
+    aside = site.with_name(ASIDE_NAME)
+    if not aside.is_dir():
+        return
+    for path in list(aside.iterdir()):
+        if (site / path.name).is_dir():
+            shutil.rmtree(site / path.name)
+    _move(aside, site)
+    aside.rmdir()
 
 
 def counted(packages: int) -> str:

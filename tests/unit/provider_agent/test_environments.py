@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,16 +18,39 @@ from provider_agent.lease.cache.environments import archive_path, keep_key, read
 from provider_agent.lease.cache.intake import find_left
 from provider_agent.lease.cache.owners import keep_owner
 from provider_agent.lease.dependencies import packing
-from provider_agent.lease.dependencies.environments import NotKeptError, environment_key
+from provider_agent.lease.dependencies.environments import (
+    OPTION,
+    REQUIREMENT,
+    NotKeptError,
+    device_facts,
+    environment_key,
+    logical_lines,
+)
+from provider_agent.protocol import DeviceFacts, DeviceKind
 
 ALICE, KEY, MIB = "a" * 32, "1" * 64, 1024**2
 LOCK = '[[package]]\nname = "mine"\nsource = { editable = "." }\n[[package]]\nname = "toy"\nsource = { %s }\n'
+REGISTRY, HASHED = 'registry = "https://one/simple"', '{ url = "https://one/toy", hash = "sha256:00" }'
+SECONDS_MAX = 20  # of what takes milliseconds where it is linear in the text, and minutes where it is not
 
 
-def key_of(work: Path, text: str = "toy==1\n", name: str = "requirements.txt", base: str = "3.11", **env: str) -> str:
+def key_of(
+    work: Path,
+    text: str = "toy==1\n",
+    name: str = "requirements.txt",
+    *,
+    base: str = "3.11",
+    devices: Sequence[Sequence[str]] = (),
+    **env: str,
+) -> str:
     (work / "input").mkdir(parents=True, exist_ok=True)
     (work / "input" / name).write_text(text)
-    return environment_key(work, name, env, base=base)
+    return environment_key(work, name, env, base=base, devices=devices)
+
+
+def device(index: int, model: str, **details: str) -> DeviceFacts:
+    kind = DeviceKind.GPU
+    return DeviceFacts(uuid=f"GPU-{index}", index=index, kind=kind, model=model, memory_mib=1, details=dict(details))
 
 
 def packed_line(content: bytes) -> bytes:
@@ -67,7 +92,11 @@ def test_the_key_changes_with_everything_that_decides_what_is_installed(tmp_path
         key_of(work, PIP_INDEX_URL="https://one/simple"),
         key_of(work, PIP_INDEX_URL="https://other/simple"),
         key_of(work, BUILD_FLAGS="-O2"),
-        key_of(work, LOCK % 'registry = "https://one/simple"', "uv.lock"),
+        key_of(work, devices=device_facts([device(0, "A")])),
+        key_of(work, devices=device_facts([device(0, "B")])),
+        key_of(work, devices=device_facts([device(0, "A"), device(1, "B")])),
+        key_of(work, devices=device_facts([device(0, "A", driver="550.1")])),
+        key_of(work, LOCK % REGISTRY + f"wheels = [{HASHED}]\n", "uv.lock"),
     ]
     (work / "input" / "wheels").mkdir()
     (work / "input" / "wheels" / "toy.whl").write_text("one")
@@ -75,7 +104,7 @@ def test_the_key_changes_with_everything_that_decides_what_is_installed(tmp_path
     (work / "input" / "wheels" / "toy.whl").write_text("two")
     others.append(key_of(work))
     (work / "input" / "pyproject.toml").write_text("[project]\n")
-    others.append(key_of(work, LOCK % 'registry = "https://one/simple"', "uv.lock"))
+    others.append(key_of(work, LOCK % REGISTRY + f"wheels = [{HASHED}]\n", "uv.lock"))
     assert len({same, *others}) == 1 + len(others)
 
 
@@ -85,6 +114,8 @@ def test_the_key_changes_with_everything_that_decides_what_is_installed(tmp_path
         "toy == 1.0 ; python_version >= '3.8'  # a comment\n# another\n\nother[extra]>=1,<2\n",
         "--index-url https://one/simple\n--extra-index-url=https://two/simple\n-i https://one\n--no-binary toy\ntoy\n",
         "toy==1 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\n",
+        "toy==1" + " --hash=sha256:" + 50 * ("0" * 64 + " --hash sha256:") + "00\n",
+        "# of no encoding\n\n# coding: latin-1 is a comment here\ntoy\n",
     ],
 )
 def test_requirements_that_name_packages_alone_have_a_key(tmp_path: Path, text: str) -> None:
@@ -108,11 +139,121 @@ def test_requirements_that_name_packages_alone_have_a_key(tmp_path: Path, text: 
         "--index-url file:///work/input\n",
         "--index-url https://${TOKEN}@one/simple\n",
         "toy==1 \\\n -r other.txt\n",
+        "# a comment \\\n-r other.txt\n",
+        "toy \\\n# a comment \\\n-r other.txt\n",
+        "toy.w\\\nhl\n",
+        "\\-r other.txt \\\n",
+        "foo=1.zip\n",
+        "foo bar.zip\n",
+        "foo.ZIP[extra]\n",
+        "file:toy\n",
+        "toy --hash=sha256:00-r other.txt\n",
+        "toy --hash\n",
+        "--no-binary toy -r other.txt\n",
+        "--no-binary toy '-r' other.txt\n",
     ],
 )
 def test_requirements_that_name_anything_else_have_none(tmp_path: Path, text: str) -> None:
     with pytest.raises(NotKeptError):
         key_of(tmp_path, f"first==1\n{text}")
+
+
+@pytest.mark.parametrize("text", ["# coding: utf-7\ntoy\n", "toy\n#-*- coding=utf-7 -*-\n"])
+def test_requirements_in_an_encoding_of_their_own_have_no_key(tmp_path: Path, text: str) -> None:
+    with pytest.raises(NotKeptError, match="encoding"):
+        key_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 50_000 + "/",
+        "a" + " " * 50_000 + "b/",
+        "a " * 25_000 + "/",
+        "a" + " --hash" * 7_000,
+        "a" + " --hash=" + "0" * 50_000,
+        "--no-binary" + " =" * 25_000 + "/",
+        "-i" + " " * 50_000 + "/",
+        "a" + " " * 50_000 + "#/\n/",
+        "a\\\n" * 25_000 + "/",
+        "#" * 50_000 + "\n/",
+        "a" * 16 * MIB,
+    ],
+    ids=range(11),
+)
+def test_hostile_lines_are_refused_at_once(tmp_path: Path, text: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(NotKeptError):
+        key_of(tmp_path, text)
+    assert time.monotonic() - began < SECONDS_MAX
+
+
+@pytest.mark.parametrize("text", ["a" * 50_000 + "/", "a" + " " * 50_000 + "/", "--no-binary " + "=" * 50_000 + "/"])
+def test_patterns_are_linear_in_what_they_refuse(text: str) -> None:
+    began = time.monotonic()
+    assert REQUIREMENT.fullmatch(text) is None
+    assert OPTION.fullmatch(text) is None
+    assert time.monotonic() - began < SECONDS_MAX
+
+
+def test_files_and_lines_that_are_too_long_have_no_key(tmp_path: Path) -> None:
+    assert key_of(tmp_path, "a" * 1000)
+    with pytest.raises(NotKeptError, match="more than 1000 characters"):
+        key_of(tmp_path, "a" * 1001)
+    assert key_of(tmp_path, "toy\n" + "#" * (MIB - 4))
+    with pytest.raises(NotKeptError, match="more than 1 MiB"):
+        key_of(tmp_path, "toy\n" + "#" * (MIB - 3))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# a comment \\\n-r other.txt\n",
+        "toy \\\n# a comment \\\n-r other.txt\n",
+        "toy \\\n  # a comment\n-r other.txt",
+        "to\\\ny==1 \\\r\n  --hash=sha256:00  # a comment\r\nother#1\n\n",
+        "\\\\toy\\\\\nother\\\n\\\n\nlast \\",
+        "a\x0bb\x0cc\x1cd\x85e\u2028f\rg\r\n\th\t#\ti \\ \nj\u00a0#k\n",
+        "#\\\n#\\\n \\\n#\\\nlast",
+    ],
+)
+def test_lines_are_those_that_pip_reads(text: str) -> None:
+    pip = pytest.importorskip("pip._internal.req.req_file")
+    assert list(logical_lines(text.encode())) == [line for _, line in pip.preprocess(text)]
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        'path = "x.whl" }\n#',
+        'url = "https://one/toy.whl" }\n#',
+        'path = "x.whl" }\nwheels = [{ filename = "x.whl" }]\n#',
+        REGISTRY + " }\n#",
+        REGISTRY + f' }}\nwheels = [{HASHED}, {{ url = "https://one/other" }}]\n#',
+        REGISTRY + f' }}\nwheels = [{HASHED}]\nsdist = {{ url = "https://one/sdist" }}\n#',
+        REGISTRY + ' }\nsdist = { url = "https://one/sdist", hash = "" }\n#',
+        'git = "https://example.com/toy?rev=main" }\n#',
+    ],
+)
+def test_a_lock_with_files_without_a_hash_has_no_key(tmp_path: Path, package: str) -> None:
+    with pytest.raises(NotKeptError, match="without a hash"):
+        key_of(tmp_path, LOCK % package, "uv.lock")
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        REGISTRY + f" }}\nsdist = {HASHED}\nwheels = [{HASHED}]\n#",
+        f'path = "x.whl" }}\nwheels = [{HASHED}]\n#',
+        f'git = "https://example.com/toy?rev=main#{"0" * 40}" }}\n#',
+    ],
+)
+def test_a_lock_with_a_hash_of_every_file_has_a_key(tmp_path: Path, package: str) -> None:
+    assert key_of(tmp_path, LOCK % package, "uv.lock")
+
+
+def test_devices_that_are_alike_count_once(tmp_path: Path) -> None:
+    assert device_facts([device(0, "A"), device(1, "A", serial="1")]) == device_facts([device(2, "A")])
 
 
 @pytest.mark.parametrize(
@@ -224,6 +365,41 @@ def test_what_cannot_be_packed_is_said(tmp_path: Path, capsys: pytest.CaptureFix
     assert packing.main(words) == packing.NOT_DONE
     assert capsys.readouterr().out.startswith("[souk] environment not packed: ")
     assert not (tmp_path / "target").exists()
+
+
+def make_new(root: Path) -> Path:
+    """As the launcher makes one, with a pip that is older than that of make_environment."""
+    site = root / "lib" / "python3.11" / "site-packages"
+    (site / "pip-0.dist-info").mkdir(parents=True)
+    (site / "pip").mkdir()
+    (site / "pip" / "old.py").touch()
+    (site / packing.BASE_PATHS_NAME).write_text("of the new one")
+    return site
+
+
+def test_nothing_of_an_older_pip_is_left(tmp_path: Path) -> None:
+    old = make_environment(tmp_path / "old")
+    package = old / "lib" / "python3.11" / "site-packages" / "pip"
+    package.mkdir()
+    (package / "new.py").touch()
+    make_entry(old, tmp_path / "entry")
+    site = make_new(tmp_path / "new")
+    packing.unpack(tmp_path / "entry", tmp_path / "new")
+    assert sorted(path.name for path in site.glob("*pip*")) == ["pip", "pip-1.dist-info"]
+    assert [path.name for path in (site / "pip").iterdir()] == ["new.py"]
+    assert (site / packing.BASE_PATHS_NAME).read_text() == "of the new one"
+    assert [path.name for path in site.parent.iterdir()] == ["site-packages"]
+
+
+def test_an_archive_without_pip_leaves_the_one_that_was_there(tmp_path: Path) -> None:
+    make_entry(make_environment(tmp_path / "old"), tmp_path / "entry")
+    site = make_new(tmp_path / "new")
+    with pytest.raises(packing.NotUsableError, match="no pip"):
+        packing.unpack(tmp_path / "entry", tmp_path / "new")
+    assert (site / "pip" / "old.py").is_file()
+    assert (site / "pip-0.dist-info").is_dir()
+    assert not (site / "toy.py").exists()
+    assert [path.name for path in site.parent.iterdir()] == ["site-packages"]
 
 
 # --- what is taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from provider_agent.lease.dependencies.launcher import Launch, Step, launch_command
+from provider_agent.lease.dependencies.launcher import MAKE_ENVIRONMENT, Launch, Step, launch_command
 from provider_agent.lease.dependencies.requirements import install_line
 from provider_agent.protocol import AttemptState, Program, Reason
 from tests.fakes.wheels import make_wheel
@@ -255,6 +256,25 @@ def test_a_lock_that_is_none_is_the_requirements_fault(tmp_path: Path) -> None:
     assert launched.process.wait(120) != 0
     assert "uv.lock" in launched.log.read_text()
     assert json.loads(launched.events.read_text())["message"].startswith("requirements ended with exit code")
+
+
+def test_pip_finds_what_an_images_pythonpath_names_but_nothing_of_the_job(tmp_path: Path) -> None:
+    libs, work = tmp_path / "libs", tmp_path / "work"
+    for folder, name in ((libs, "of_the_image"), (work / "input", "of_the_job")):
+        folder.mkdir(parents=True)
+        (folder / f"{name}.py").touch()
+    paths = os.pathsep.join(map(str, (libs, work / "input", "")))
+    environment = work / ".environment"
+    words = [sys.executable, "-c", MAKE_ENVIRONMENT, str(environment)]
+    subprocess.run(words, cwd=work, env={"PYTHONPATH": paths}, check=True)
+    shows = (
+        "import importlib.util, sys; import pip, of_the_image\n"
+        "print(importlib.util.find_spec('of_the_job'), [each for each in sys.path if each.startswith(sys.argv[1])])"
+    )
+    isolated = [str(environment / "bin" / "python"), "-I", "-c", shows, str(tmp_path)]
+    found = subprocess.run(isolated, cwd=work, capture_output=True, text=True, check=True).stdout
+    site = next(environment.glob("lib/python*/site-packages"))
+    assert found == f"None {[str(site), str(libs)]}\n"
 
 
 def test_an_agent_killed_during_the_setup_finds_it_again(running: Bob, server: FakeServer) -> None:
