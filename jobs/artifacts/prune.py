@@ -122,10 +122,10 @@ def unneeded(before: datetime) -> QuerySet[Artifact]:
     What a training was given is needed until its evaluation is launched or given up.
     """
     due = FollowingEvaluation.objects.filter(next_try_at__isnull=False)
-    evaluated = Exists(due.filter(training__input_artifact=OuterRef("pk")))
-    evaluated |= Exists(JobInput.objects.filter(artifact=OuterRef("pk"), job__in=due.values("training")))
+    its_files = Exists(due.filter(training__input_artifact=OuterRef("pk")))
+    its_inputs = Exists(JobInput.objects.filter(artifact=OuterRef("pk"), job__in=due.values("training")))
     kept = Exists(VolumeVersion.objects.filter(artifact=OuterRef("pk")))
-    return unneeded_by_jobs(before).exclude(kept | evaluated)
+    return unneeded_by_jobs(before).exclude(kept | its_files | its_inputs)
 
 
 def unneeded_by_jobs(before: datetime) -> QuerySet[Artifact]:

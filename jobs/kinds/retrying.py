@@ -78,8 +78,8 @@ def _count_repeated(job: Job) -> int:
         providers.setdefault((attempt_id, artifact_id), set()).add(provider_id)
     known: dict[UUID | None, set[UUID]] = {}
     repeated = 0
-    for (_, artifact_id), mine in providers.items():
-        before = known.setdefault(artifact_id, set())
+    for (_, resumed_id), mine in providers.items():
+        before = known.setdefault(resumed_id, set())
         if mine & before:
             repeated += 1
         else:
