@@ -341,13 +341,16 @@ class VolumeGone(JobsError):
 
 
 class VolumesFull(JobsError):
-    message = "An organisation has at most {volumes_max} volumes, of at most {versions_max} versions each. Delete some."
+    message = (
+        "An organisation has at most {volumes_max} volumes, of at most {versions_max} versions each."
+        " `souk volumes delete NAME` deletes one, `souk volumes delete NAME --version N` an old version of it."
+    )
     code = "volumes_full"
     status = 422
 
 
 class VolumeEmpty(JobsError):
-    message = "The job {job} left no file, so there is nothing to keep as a volume."
+    message = "{origin} has no file, so there is nothing to keep as a volume."
     code = "volume_empty"
 
 

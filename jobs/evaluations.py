@@ -86,7 +86,9 @@ def _launch(following: FollowingEvaluation) -> Job | None:
     with transaction.atomic():
         _require_right(training)
     spec = _spec_after(training)
-    quote_id = lifecycle.quote_now(spec, training.organisation)  # takes its time: before anything is locked
+    quote_id = lifecycle.quote_now(
+        spec, training.organisation, after=training
+    )  # takes its time: before anything is locked
     with transaction.atomic():
         # Whoever else tries it has the row, or has had it: then it is not as it was read.
         mine = FollowingEvaluation.objects.select_for_update(of=("self",)).get(pk=training.pk)
@@ -100,6 +102,7 @@ def _launch(following: FollowingEvaluation) -> Job | None:
             spec=spec,
             quote_id=quote_id,
             input_artifact=_input_of(training),
+            after=training,
         )
         mine.next_try_at, mine.why_not = None, ""
         mine.save(update_fields=["job", "next_try_at", "why_not"])
@@ -116,7 +119,7 @@ def _spec_after(training: Job) -> Spec:
     """By ids and versions, so that it is asked about what the training had and left, whatever has the same name by
     now."""
     spec = from_wire(training.spec)
-    inputs = name_inputs(training, spec)
+    inputs = name_inputs(training, spec, may_be_gone=True)  # `after` finds what the training had
     return evaluation_after(spec, job=str(training.pk), inputs=inputs)
 
 

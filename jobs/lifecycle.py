@@ -69,10 +69,12 @@ def submit(
     input_artifact: Artifact | None = None,
     secrets: Mapping[str, str] | None = None,
     authorization: SignedHoldAuthorization | None = None,
+    after: Job | None = None,
 ) -> Job:
     """Turn a quote into a queued job, once; nothing is charged before it is placed.
 
     `key_id`: the API key that the user submits it with; None: in person.
+    `after`: the training that it evaluates, whose inputs it is given (`find_results`).
     In escrow mode with the hold that the customer's wallet signed for it, which the contract opens before it is placed.
 
     Raises UnknownKind, ImageNotAllowed, ResultNotReady, InputNotReady, InputMixed, QuoteExpired, QuoteMismatch,
@@ -85,7 +87,7 @@ def submit(
         quote = quotes.verify_quote(quote_id, organisation=organisation, spec=spec)
         _require_turn(organisation)
         input_artifact = kind.find_input(organisation, spec) or input_artifact
-        results = find_results(organisation, spec)
+        results = find_results(organisation, spec, after=after)
         require_complete([*([input_artifact] if input_artifact else []), *results.values()])
         require_apart(spec, input_artifact)
         holding.check(quote, spec, authorization)
@@ -210,9 +212,9 @@ def resubmit(job_id: UUID, *, actor: str, user: User | None = None, key_id: UUID
     )
 
 
-def quote_now(spec: Spec, organisation: Organisation) -> UUID:
+def quote_now(spec: Spec, organisation: Organisation, *, after: Job | None = None) -> UUID:
     """A fresh quote where nobody is asked about it; raises NoFit when nothing fits now, and what `make_quote` does."""
-    view = quotes.make_quote(spec, organisation)
+    view = quotes.make_quote(spec, organisation, after=after)
     if view.quote_id is None:
         raise NoFit(
             exclusions=[each.message for each in view.plan.exclusions], fixes=[each.message for each in view.plan.fixes]

@@ -72,13 +72,19 @@ def find_version(organisation: Organisation, name: str, number: int | None = Non
     return version
 
 
-def find_results(organisation: Organisation, spec: Spec) -> dict[str, Artifact]:
+def find_results(organisation: Organisation, spec: Spec, *, after: Job | None = None) -> dict[str, Artifact]:
     """Folder -> artifact, of all that the spec names.
 
+    `after`: a job of the same organisation; what it was given in a folder is found there, whatever has its name by now.
     Raises for the first that is not there: ResultNotReady of a job, and what `find_version` does of a volume.
     """
     found: dict[str, Artifact] = {}
+    had = JobInput.objects.filter(job=after, job__organisation=organisation).select_related("artifact")
+    known = {each.folder: each.artifact for each in had} if after else {}
     for folder, given in spec.inputs.items():
+        if folder in known:
+            found[folder] = known[folder]
+            continue
         if given.volume is not None:
             found[folder] = find_version(organisation, given.volume, given.version).artifact
             continue
@@ -124,10 +130,11 @@ def results_of(job: Job) -> dict[str, UUID]:
     return dict(JobInput.objects.filter(job=job).order_by("folder").values_list("folder", "artifact_id"))
 
 
-def name_inputs(job: Job, spec: Spec) -> dict[str, dict[str, Any]]:
+def name_inputs(job: Job, spec: Spec, *, may_be_gone: bool = False) -> dict[str, dict[str, Any]]:
     """Folder -> what a job file names to get the very artifact that the job was given there.
 
-    Raises VolumeVersionNotFound where that version of a volume was deleted meanwhile.
+    Raises VolumeVersionNotFound where that version of a volume was deleted meanwhile, or names it as the spec does
+    where it `may_be_gone`.
     """
     named: dict[str, dict[str, Any]] = {}
     for given in JobInput.objects.filter(job=job).select_related("artifact").order_by("folder"):
@@ -139,7 +146,8 @@ def name_inputs(job: Job, spec: Spec) -> dict[str, dict[str, Any]]:
         number = (
             versions.filter(artifact=given.artifact_id).order_by("-number").values_list("number", flat=True).first()
         )
-        if number is None:
+        if number is None and not may_be_gone:
             raise VolumeVersionNotFound(name=volume, version="that the job had", versions="it was deleted")
-        named[given.folder] = {"volume": volume, "version": number}
+        number = number or spec.inputs[given.folder].version
+        named[given.folder] = {"volume": volume} | ({"version": number} if number else {})
     return named

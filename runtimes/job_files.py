@@ -10,11 +10,12 @@ is believed: it is its provider's, and every node's may hold something else unde
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from runtimes.contract import lent_label
 
-LINKS_MAX = 4096  # files of one model's folder that are looked at
+LINKS_MAX = 4096  # entries of one model's folder
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,16 @@ class Place:
         return path.resolve().is_relative_to(self.root)
 
     def holds_all(self, folder: Path) -> bool:
-        """Whether each file directly in the folder does: nothing is read by a link from elsewhere on the node."""
-        for count, each in enumerate(folder.iterdir(), start=1):
-            if count > LINKS_MAX or not self.holds(each):
-                return False
-        return True
+        """Whether each file directly in the folder does: nothing is read by a link from elsewhere on the node.
+
+        Of a folder with more than LINKS_MAX entries (`has_too_many`) only so many are looked at.
+        """
+        return all(self.holds(each) for each in islice(folder.iterdir(), LINKS_MAX))
+
+
+def has_too_many(folder: Path) -> bool:
+    """Whether the folder has more than LINKS_MAX entries."""
+    return next(islice(folder.iterdir(), LINKS_MAX, None), None) is not None
 
 
 @dataclass(frozen=True)

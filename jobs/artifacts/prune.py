@@ -1,9 +1,10 @@
 """What may go: checkpoints that newer ones replace, uploads that nobody will finish, and inputs that no job needs.
 
-A row's state changes first, its bytes go after the commit. The part keeps its list of files until they have gone, so
-that the sweep finds what a crash in between left behind. What the second store has is left to the sweep, which finds it
-by its row (`copies.py`): no request waits for that store. Bytes go once more when nobody can have an address to PUT to
-any more: a bucket takes bytes for whoever has one, and nobody would ever count or delete them.
+A row's state changes first, its bytes go after the commit; those of a deleted volume by the sweep, as they may be many.
+The part keeps its list of files until they have gone, so that the sweep finds what a crash in between left behind. What
+the second store has is left to the sweep, which finds it by its row (`copies.py`): no request waits for that store.
+Bytes go once more when nobody can have an address to PUT to any more: a bucket takes bytes for whoever has one, and
+nobody would ever count or delete them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from jobs.models import (
     ArtifactPart,
     Attempt,
     EndpointVersion,
+    FollowingEvaluation,
     Job,
     JobInput,
     VolumeVersion,
@@ -115,12 +117,19 @@ def prune_all() -> int:
 
 
 def unneeded(before: datetime) -> QuerySet[Artifact]:
-    """Complete artifacts of no volume and of no job, and needed by none, that lives or ended after `before`."""
-    return unneeded_by_jobs(before).exclude(Exists(VolumeVersion.objects.filter(artifact=OuterRef("pk"))))
+    """Complete artifacts of no volume and of no job, and needed by none, that lives or ended after `before`.
+
+    What a training was given is needed until its evaluation is launched or given up.
+    """
+    due = FollowingEvaluation.objects.filter(next_try_at__isnull=False)
+    its_files = Exists(due.filter(training__input_artifact=OuterRef("pk")))
+    its_inputs = Exists(JobInput.objects.filter(artifact=OuterRef("pk"), job__in=due.values("training")))
+    kept = Exists(VolumeVersion.objects.filter(artifact=OuterRef("pk")))
+    return unneeded_by_jobs(before).exclude(kept | its_files | its_inputs)
 
 
 def unneeded_by_jobs(before: datetime) -> QuerySet[Artifact]:
-    """The same, and what volumes keep: as long as somebody pays for it."""
+    """The same, and what volumes and evaluations to come keep: as long as somebody pays for it, or deletes it."""
     needing = Job.objects.exclude(state__in=JOB_ENDS, ended_at__lt=before)
     own = Exists(needing.filter(pk=OuterRef("job_id")))
     needed = Exists(needing.filter(input_artifact=OuterRef("pk")))
@@ -129,19 +138,23 @@ def unneeded_by_jobs(before: datetime) -> QuerySet[Artifact]:
     return Artifact.objects.complete().exclude(own | needed | served | used)
 
 
-def delete(artifacts: QuerySet[Artifact], *, reason: str) -> int:
+def delete(artifacts: QuerySet[Artifact], *, reason: str, leave_bytes: bool = False) -> int:
     """Delete what the query finds, ARTIFACTS_PER_SWEEP_MAX at most, and still finds once the row is locked; how many.
 
-    Who begins to need an artifact locks its row first (`stays_complete`): so one of the two sees the other.
+    Who begins to need an artifact locks its row first (`stays_complete`): so one of the two sees the other. Rows are
+    locked in one order for all. `leave_bytes`: the sweep deletes the bytes, not this process after the commit.
     """
     deleted = 0
-    for artifact_id in list(artifacts.values_list("pk", flat=True)[:ARTIFACTS_PER_SWEEP_MAX]):
+    for artifact_id in list(artifacts.order_by("pk").values_list("pk", flat=True)[:ARTIFACTS_PER_SWEEP_MAX]):
         with log_failures("An artifact could not be deleted.", artifact_id=str(artifact_id)), transaction.atomic():
             artifact = Artifact.objects.select_for_update().get(pk=artifact_id)
             if not artifacts.filter(pk=artifact_id).exists():
                 continue
             advance(artifact, ArtifactState.DELETED, reason=reason)
-            _delete_bytes_on_commit([artifact.id])
+            if leave_bytes:
+                copies.release_copy(artifact.id)
+            else:
+                _delete_bytes_on_commit([artifact.id])
             deleted += 1
     return deleted
 

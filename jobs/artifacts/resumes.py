@@ -9,9 +9,10 @@ failed resume proves nothing: the next attempt tries the same checkpoint on anot
                       memory, or a model of the hub that its owner may have changed since
 
 JUDGES_WANTED judges condemn it: its uploader is paid nothing for having saved it. After FAILED_MAX failures without so
-many it is set aside all the same, and nobody's pay changes: the customer may contest it. The attempt after that goes on
-from the one before. Of an attempt with CONDEMNED_MAX of them that is no other of the same attempt, but for what others
-have gone on from: it may have kept a hundred, and each would be four attempts that nobody pays.
+many, of a job in shared host folders on as many providers, for each of them may hold something else there, it is set
+aside all the same, and nobody's pay changes: the customer may contest it. The attempt after that goes on from the one
+before. Of an attempt with CONDEMNED_MAX of them that is no other of the same attempt, but for what others have gone on
+from: it may have kept a hundred, and each would be four attempts that nobody pays.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def judge_failed(attempt: Attempt, *, exit_code: int | None) -> bool:
     is_sure = kind_of(attempt.job).pins_input(attempt.job) and (
         _count_judges(sure, apart_from=guilty | {attempt.job.organisation_id}) >= JUDGES_WANTED
     )
-    if not is_sure and len(codes) < FAILED_MAX:
+    reads_lent = kind_of(attempt.job).reads_lent(attempt.job)
+    failures = _count_judges(codes, apart_from=set()) if reads_lent else len(codes)
+    if not is_sure and failures < FAILED_MAX:
         return False
     artifact.condemned_at = clock.now()
     artifact.save(update_fields=["condemned_at"])

@@ -62,7 +62,8 @@ def put(organisation: Organisation, name: str, artifact: Artifact, *, source: st
         if not Artifact.objects.stays_complete(artifact):
             raise InputNotReady(artifact_id=str(artifact.pk))
         if not ArtifactPart.objects.filter(artifact=artifact).aggregate(sum=Sum("file_count"))["sum"]:
-            raise VolumeEmpty(job=str(artifact.job_id))
+            origin = f"The result of job {artifact.job_id}" if artifact.job_id else f"The upload {artifact.pk}"
+            raise VolumeEmpty(origin=origin)
         volume = Volume.objects.filter(organisation=organisation, name=name).first()
         newest = volume.versions.filter(superseded_at=None).first() if volume else None
         if newest is not None and newest.artifact_id == artifact.pk:
@@ -78,8 +79,8 @@ def put(organisation: Organisation, name: str, artifact: Artifact, *, source: st
 
 
 def delete(organisation: Organisation, name: str, number: int | None = None) -> None:
-    """Delete a volume with all its versions, or one version that is superseded. What was uploaded for it goes at once,
-    unless a living job was given it; what a job left is kept as other outputs are.
+    """Delete a volume with all its versions, or one version that is superseded. What was uploaded for it is deleted,
+    unless a living job was given it; what a job left is kept as other outputs are. The sweep deletes the bytes.
 
     Raises VolumeNotFound, VolumeVersionNotFound, and VolumeVersionInUse for the newest version alone.
     """
@@ -112,9 +113,10 @@ def release_superseded() -> int:
 
 
 def _let_go(artifact_ids: Iterable[UUID], *, reason: str) -> None:
-    """Delete what was uploaded and nothing needs any more."""
+    """Delete what was uploaded and nothing needs any more. Its bytes are left to the sweep: they may be VERSIONS_MAX
+    times those of any artifact, and no request waits for a store that long."""
     idle = prune.unneeded(clock.now()).filter(kind=ArtifactKind.INPUT, pk__in=list(artifact_ids))
-    prune.delete(idle, reason=reason)
+    prune.delete(idle, reason=reason, leave_bytes=True)
 
 
 def _take_turn(organisation: Organisation) -> None:

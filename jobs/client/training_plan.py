@@ -256,10 +256,10 @@ def _find_config(spec: Spec, model: str, folder: Path, given: Path | None) -> _F
     except (OSError, ValueError) as error:  # a name that no file can have
         if isinstance(error, ModelMistake):
             raise
-    if (given := spec.inputs.get(posixpath.normpath(model).partition("/")[0])) is not None:
-        of_volume = f"in the volume {given.volume}. To plan with it: souk volumes get {given.volume}"
-        of_job = f"in what the job {given.job} left. To plan with it: souk download {given.job}"
-        where = of_job if given.volume is None else of_volume
+    if (source := spec.inputs.get(posixpath.normpath(model).partition("/")[0])) is not None:
+        of_volume = f"in the volume {source.volume}. To plan with it: souk volumes get {source.volume}"
+        of_job = f"in what the job {source.job} left. To plan with it: souk download {source.job}"
+        where = of_job if source.volume is None else of_volume
         raise ModelMistake(f"the configuration of {model} is {where}, then souk plan --model-config FILE")
     raise ModelMistake(
         f"the configuration of {model} is not on this computer, there is no {model}/{MODEL_CONFIG} among the job's "

@@ -107,8 +107,10 @@ class Kind:
         """Why a lease ended, given what its node reports and what was ordered."""
         if not lease.attempt.job.spec.get("command"):
             reason = believing.of_our_program(reason, exit_code)
-        reason = believing.of_resumed(lease, believing.believe(lease, believing.of_image(lease, reason)))
-        return believing.of_lent(lease, reason) if self.reads_lent(lease.attempt.job) else reason
+        reason = believing.believe(lease, believing.of_image(lease, reason))
+        if self.reads_lent(lease.attempt.job):  # first: a checkpoint is not to blame for what a folder lacks
+            reason = believing.of_lent(lease, reason)
+        return believing.of_resumed(lease, reason)
 
     def pins_input(self, job: Job) -> bool:
         """Whether what a resume needs beside its checkpoint is what the attempt before it had, to the byte.
@@ -135,7 +137,7 @@ class Kind:
         self, job: Job, attempt: Attempt, reason: Reason, outcome: Outcome, *, message: str
     ) -> NextStep | None:
         """What the end of an attempt means for its job; None: nothing."""
-        return retrying.next_step(job, reason, outcome, message=message)
+        return retrying.next_step(job, reason, outcome, message=message, pins_folders=not self.reads_lent(job))
 
     # The end of the job.
 

@@ -7,7 +7,8 @@
     or with a code it never gives  nobody's: its launcher failed, where the node cannot start it, or a peer is away
     a resumed one has bad input    its checkpoint, which another node saved: never the customer's
     no image could be had          the node's doing, unless the customer named the image and it never ran
-    bad input, of a shared folder  unpaid and tried elsewhere, until a second provider's node says the same
+    bad input, of a shared folder  unpaid and tried elsewhere, also of a resumed one, until a second provider's node
+                                   says the same; not of a node that saved a checkpoint: it had the input
     the node names another end     believed, as an order may cross it; but of a node in quarantine only its own failure
 
 What remains of a node's word is how its own program ended.
@@ -18,7 +19,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from jobs.models import Lease
+from jobs.models import Artifact, ArtifactPart, CurvePoint, Job, Lease
 from jobs.states import ArtifactState
 from marketplace.foundation import clock
 from provider_agent.protocol import BEAT_SECONDS_LEASED, REASONS, Fault, Reason, payable_ms
@@ -104,15 +105,31 @@ def of_lent(lease: Lease, reason: Reason) -> Reason:
 
     A customer may name a file that no folder has, and a provider share an empty one to be paid for nothing. So the
     first word of it is paid by nobody, and the job goes to another provider. Where a node of another provider said the
-    same in an attempt before, it is the customer's input after all.
+    same in an attempt before, it is the customer's input after all, unless some attempt could read it.
+
+    A node that saved its part of a checkpoint had the input: what ends it later is not for want of the folder, and the
+    customer has what it trained. A step alone is the node's word: with it an empty folder would be paid for.
     """
-    if reason not in OF_INPUT:
+    if reason not in OF_INPUT or _has_saved(lease):
         return reason
+    if _was_read(lease.attempt.job):
+        return Reason.INPUT_UNAVAILABLE
     before = Lease.objects.filter(
         attempt__job=lease.attempt.job_id, reported_reason=Reason.INPUT_UNAVAILABLE.value, exit_code__in=INPUT_CODES
     )
     is_repeated = before.exclude(attempt=lease.attempt_id).exclude(node__provider=lease.node.provider_id).exists()
     return reason if is_repeated else Reason.INPUT_UNAVAILABLE
+
+
+def _has_saved(lease: Lease) -> bool:
+    saved = Artifact.objects.credible().filter(attempt=lease.attempt_id)
+    return ArtifactPart.objects.filter(lease=lease, artifact__in=saved).exists()
+
+
+def _was_read(job: Job) -> bool:
+    """Whether an attempt of the job reached a step, or saved a checkpoint, from the same paths."""
+    saved = Artifact.objects.credible().filter(job=job)
+    return saved.exists() or CurvePoint.objects.filter(curve__job=job).exists() or "step" in job.progress
 
 
 def is_spent(lease: Lease) -> bool:

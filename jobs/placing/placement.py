@@ -27,6 +27,7 @@ from billing.errors import AccountFrozen, InsufficientFunds
 from jobs import lifecycle
 from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort, NotEnoughMoney, NoWallet, PriceUnsettled
 from jobs.escrow import holding
+from jobs.kinds.registry import kind_of
 from jobs.leases import leasing
 from jobs.leases.gangs import choose_port
 from jobs.matching import fleet
@@ -272,14 +273,14 @@ def _avoided(job: Job) -> frozenset[UUID]:
     failed = Lease.objects.filter(at_fault, attempt__job=job)
     failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
     failed |= Lease.objects.filter(attempt__job=job, replaced_at__isnull=False)
-    rows = list(failed.values_list("node_id", "node__provider_id", "reported_reason", "exit_code"))
-    nodes = {node_id for node_id, _, _, _ in rows}
-    # An image, or what a shared host folder holds, is a provider's on all of its nodes; a failed fetch has no code.
-    lacking = {
-        provider_id
-        for _, provider_id, reason, code in rows
-        if reason == Reason.IMAGE_UNAVAILABLE or (reason == Reason.INPUT_UNAVAILABLE and code is not None)
-    }
+    rows = list(failed.values_list("node_id", "node__provider_id", "reported_reason"))
+    nodes = {node_id for node_id, _, _ in rows}
+    # An image, or what a shared host folder holds, is a provider's on all of its nodes. An agent's word alone tells a
+    # failed fetch from an empty folder: where the job reads one, both count.
+    of_provider = {Reason.IMAGE_UNAVAILABLE}
+    if kind_of(job).reads_lent(job):
+        of_provider |= {Reason.INPUT_UNAVAILABLE, Reason.BAD_CHECKPOINT}
+    lacking = {provider_id for _, provider_id, reason in rows if reason in of_provider}
     if lacking:
         nodes |= set(Node.objects.filter(provider_id__in=lacking).values_list("pk", flat=True))
     return frozenset(nodes)

@@ -51,15 +51,15 @@ def check_image(spec: Spec) -> None:
         raise ImageNotAllowed(registry=registry_of(spec.image), allowed=", ".join(allowed))
 
 
-def make_quote(spec: Spec, organisation: Organisation) -> QuoteView:
+def make_quote(spec: Spec, organisation: Organisation, *, after: Job | None = None) -> QuoteView:
     """A signed, stored promise for `spec`; where it fits nowhere, the reasons and the nearest fixes instead.
 
-    A token's price of now is locked in it. Raises UnknownKind, ImageNotAllowed, ResultNotReady, AssetTooCoarse, and
-    what `assets.choose` does.
+    A token's price of now is locked in it. `after`: as of `find_results`. Raises UnknownKind, ImageNotAllowed,
+    ResultNotReady, AssetTooCoarse, and what `assets.choose` does.
     """
     kind = kind_named(spec.kind)
     check_image(spec)
-    find_results(organisation, spec)
+    find_results(organisation, spec, after=after)
     asset, payment = assets.choose(spec.payment)
     demand, snapshot = demand_of(spec, organisation_id=organisation.pk), fleet.take_snapshot()
     found = with_links(plan(demand, snapshot))

@@ -2,8 +2,8 @@
 
     1  suspect         a node reports that its ranks lost a peer: all nodes of the gang are asked for a beat
     2  desired_state   their answers have another version, so held syncs return and agents send the next one at once
-    3  find_unheard    who has sent none for ANSWER_SECONDS since then, nor when its next one was due, where another node
-                       of the gang has sent one; `lost_nodes.py` ends their leases of this gang
+    3  find_unheard    who has sent none for ANSWER_SECONDS since then, nor when its next one was due, where another one
+                       of the gang has; `lost_nodes.py` ends their leases of this gang
 
 The report names nobody and proves nothing: it only makes silence count sooner, for this gang and once a generation. A
 node that beats is never lost by it. Its other leases, and its state, are left to the longer limit of `lost_nodes.py`.

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from runtimes.contract import shipped_model_config, shipped_models
-from runtimes.job_files import JobFiles
+from runtimes.job_files import LINKS_MAX, JobFiles, has_too_many
 from runtimes.train.errors import BadData, OutOfMemory
 
 WEIGHTS_FILE = "model.safetensors"
@@ -69,6 +69,8 @@ def _find_folder(name: str, files: JobFiles) -> Path:
         return folder if is_there else _download(name)
     if place.is_outside or not is_there:
         raise BadData(f"model {name!r}: there is no such folder with a config.json in {place.text}")
+    if has_too_many(folder):
+        raise BadData(f"model {name!r}: its folder in {place.text} has more than {LINKS_MAX} entries")
     if not place.holds_all(folder):
         raise BadData(f"model {name!r} has files that lead out of {place.text}")
     return folder

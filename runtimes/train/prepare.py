@@ -46,7 +46,8 @@ from runtimes.train.weights import base_digest, filled_units
 def find_source(config: TrainConfig, container: Container, resume_from: Path | None) -> ModelSource:
     """The model; raises BadData where there is none, a TrainError where an attempt before this one had it.
 
-    Then neither the input nor the checkpoint is to blame: a hub that is away for an hour would condemn them all.
+    Then neither the input nor the checkpoint is to blame: a hub that is away for an hour would condemn them all. Of a
+    shared host folder it is BadData all the same: this node's holds something else than the one's before it.
     """
     try:
         source = find_model(config.model, container.files)
@@ -54,7 +55,7 @@ def find_source(config: TrainConfig, container: Container, resume_from: Path | N
             raise BadData(f"lora trains adapters of a model with weights; model {config.model!r} has no safetensors")
         kept_files(source)  # else the last thing that a training does would fail it
     except BadData as error:
-        if resume_from is None:
+        if resume_from is None or container.files.place_of(config.model).label is not None:
             raise
         raise TrainError(str(error)) from error
     return source

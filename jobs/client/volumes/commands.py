@@ -112,12 +112,13 @@ def _put_s3(souk: Souk, name: str, address: str, endpoint_url: str | None, *, as
 def _send(souk: Souk, name: str, files: Sequence[FileToSend], source: str, *, as_json: bool) -> VolumeView:
     """What the volume holds already is neither sent nor a new version."""
     from jobs.client.output import notice
-    from jobs.client.volumes.put import find_volume, holds_already, put_files
+    from jobs.client.volumes.put import find_volume, holds_already, put_files, require_place
 
     there = find_volume(souk, name)
     if there is not None and holds_already(souk, there, files):
         notice(f"{name} holds these files already: nothing was sent.")
         return there
+    require_place(name, there)
     shown = "".join(each for each in source if each.isprintable())[:SOURCE_CHARACTERS_MAX]
     with _bar("sending", sum(file.entry.size for file in files), as_json=as_json) as on_bytes:
         return put_files(souk, name, files, source=shown, on_bytes=on_bytes)

@@ -19,6 +19,7 @@ from jobs.wire import VolumeView
 from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, file_name_mistake
 
 PARTS_AT_ONCE = 4
+VERSIONS_MAX = 50  # jobs.artifacts.volumes.VERSIONS_MAX
 MISTAKES_SHOWN_MAX = 5
 NOT_FOUND = "volume_not_found"  # the code of `jobs.errors.VolumeNotFound`
 
@@ -55,6 +56,15 @@ def holds_already(souk: Souk, volume: VolumeView | None, files: Sequence[FileToS
         return False
     there = {(file.path, file.size, file.sha256) for file in souk.artifact(newest.artifact_id).files}
     return there == {(file.entry.path, file.entry.size, file.entry.sha256) for file in files}
+
+
+def require_place(name: str, volume: VolumeView | None) -> None:
+    """Raise UsageMistake, before anything is sent, where the volume has as many versions as it may have."""
+    if volume is not None and len(volume.versions) >= VERSIONS_MAX:
+        raise UsageMistake(
+            f"{name} has {len(volume.versions)} versions, and a volume has at most {VERSIONS_MAX}. `souk volumes delete"
+            f" {name} --version N` deletes an old one; `souk volumes show {name}` lists them."
+        )
 
 
 def put_files(

@@ -16,10 +16,10 @@ from billing.charging import limits
 from billing.models import Account, Commitment
 from jobs import evaluations, lifecycle
 from jobs.api.job_views import show_job
-from jobs.artifacts import prune
+from jobs.artifacts import prune, volumes
 from jobs.client.views.job import job_view
 from jobs.client.views.plan import plan_view
-from jobs.models import Artifact, FollowingEvaluation, Job, JobInput, Quote
+from jobs.models import Artifact, ArtifactPart, FollowingEvaluation, Job, JobInput, Quote
 from jobs.placing import funding
 from jobs.quoting import quotes
 from jobs.running.assignments import make_assignment
@@ -142,6 +142,29 @@ def test_the_base_is_what_the_training_began_from_to_the_byte(alice, node):
     found = launched(job)
     assert found.spec["eval"]["models"] == ["base/model", "trained/model"]
     assert JobInput.objects.get(job=found, folder="base").artifact == began_from, "not what has its name by now"
+
+
+@pytest.mark.parametrize("version", [None, 1], ids=["the newest", "pinned"])
+@pytest.mark.parametrize("is_over", [False, True], ids=["while it trains", "after it"])
+def test_a_volume_deleted_meanwhile_hinders_no_evaluation(alice, node, version, is_over):
+    began_from = create_in_state(Artifact, "complete", organisation=alice, kind="input", completed_at=clock.now())
+    listed = [{"path": "model/config.json", "size": 1, "sha256": "0" * 64}]
+    ArtifactPart.objects.create(artifact=began_from, files=listed, file_count=1, is_complete=True)
+    volumes.put_upload(alice, "base", began_from.pk)
+    features = ["inputs", EVALUATION_FEATURE, "train.open_learning_rate", "train.open_sequence_length"]
+    Node.objects.update(facts=node.facts | {"runtime_features": features})
+    given = {"volume": "base"} | ({"version": version} if version else {})
+    base = {"inputs": {"base": given}, "train": {"model": "base/model", "data": "python-docs"}}
+    job, lease = training(alice, evaluation=ASKED | {"compare_with_base": True}, **base)
+    if not is_over:
+        volumes.delete(alice, "base")
+    complete(job, lease)
+    if is_over:
+        volumes.delete(alice, "base")
+    assert evaluations.launch_due() == 1
+    assert JobInput.objects.get(job=launched(job), folder="base").artifact == began_from
+    began_from.refresh_from_db()
+    assert began_from.state == "complete"
 
 
 def test_a_quote_says_what_follows_and_what_it_may_cost(alice, node):
@@ -284,8 +307,8 @@ def test_two_workers_at_once_launch_one(alice, node, monkeypatch):
     job = completed(alice)
     both, quote_now = threading.Barrier(2, timeout=30), lifecycle.quote_now
 
-    def quote_and_wait(*given):
-        found = quote_now(*given)
+    def quote_and_wait(*given, **more):
+        found = quote_now(*given, **more)
         both.wait()
         return found
 

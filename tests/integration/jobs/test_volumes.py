@@ -130,8 +130,9 @@ def test_a_volume_deleted_between_quote_and_submit_is_refused(alice, node):
 def test_only_a_whole_upload_with_files_becomes_a_version(alice):
     with pytest.raises(InputNotReady):
         volumes.put_upload(alice, "corpus", upload(alice, state="uploading").pk)
-    with pytest.raises(VolumeEmpty):
-        volumes.put(alice, "corpus", upload(alice, files=0))
+    empty = upload(alice, files=0)
+    with pytest.raises(VolumeEmpty, match=f"The upload {empty.pk} has no file"):
+        volumes.put(alice, "corpus", empty)
     with pytest.raises(ArtifactNotFound):
         volumes.put_upload(alice, "corpus", upload(alice, kind="checkpoint").pk)
     assert not Volume.objects.exists()
@@ -171,6 +172,18 @@ def test_the_newest_version_stays_until_it_is_deleted(alice):
     volumes.delete(alice, "corpus")
     artifact.refresh_from_db()
     assert (artifact.state, Volume.objects.count()) == ("deleted", 0)
+
+
+def test_the_bytes_of_a_deleted_volume_are_left_to_the_sweep(alice, monkeypatch):
+    asked: list[object] = []
+    monkeypatch.setattr(prune, "_delete_bytes", asked.append)
+    first, second = put(alice), put(alice)
+    volumes.delete(alice, "corpus")
+    for artifact in (first, second):
+        artifact.refresh_from_db()
+    assert (first.state, second.state, asked) == ("deleted", "deleted", [])
+    prune.prune_all()
+    assert set(asked) == {first.pk, second.pk}
 
 
 def test_a_version_alone_is_deleted_only_where_it_is_superseded(alice):
@@ -218,7 +231,7 @@ def test_volumes_and_their_versions_are_bounded(alice, monkeypatch):
     monkeypatch.setattr(volumes, "VOLUMES_MAX", 2)
     put(alice)
     put(alice)
-    with pytest.raises(VolumesFull):
+    with pytest.raises(VolumesFull, match="souk volumes delete NAME --version N"):
         put(alice)
     put(alice, "other")
     with pytest.raises(VolumesFull):

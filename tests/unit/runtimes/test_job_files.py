@@ -111,6 +111,14 @@ def test_a_model_whose_files_lead_out_of_a_shared_folder_is_refused(files: JobFi
         find_model("lent/corpus/llama", files)
 
 
+def test_a_model_folder_with_too_many_entries_is_called_that(files: JobFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtimes.job_files.LINKS_MAX", 1)
+    assert find_model("lent/corpus/llama", files).folder is not None
+    (files.place_of("lent/corpus/llama").path / "weights").touch()
+    with pytest.raises(BadData, match="in the shared host folder 'corpus' of this node has more than 4096 entries"):
+        find_model("lent/corpus/llama", files)
+
+
 def test_the_agent_says_where_shared_folders_are_and_by_hand_there_are_none(tmp_path: Path) -> None:
     env = {Env.WORK_DIR: str(tmp_path), Env.LENT_DIR: "/souk-lent"}
     assert read_container(env, config=None, output=None).files == JobFiles(tmp_path / "input", Path("/souk-lent"))

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from billing.books import deposits
-from jobs.artifacts import downloads
+from jobs.artifacts import downloads, volumes
 from jobs.artifacts.s3 import make_client
 from jobs.artifacts.store import Store
 from jobs.client import cli
@@ -20,6 +20,7 @@ from jobs.client.errors import TransferFailed, UsageMistake
 from jobs.client.gather import CHUNK_BYTES, gather_folders
 from jobs.client.sdk import Souk
 from jobs.client.upload import upload_files
+from jobs.client.volumes import put as putting
 from jobs.client.volumes.put import put_files
 from jobs.client.volumes.s3 import S3Source, parse_address
 from jobs.models import Artifact, ArtifactPart, VolumeVersion
@@ -147,6 +148,20 @@ def test_the_same_files_again_are_not_sent_and_make_no_version(run, data: dict[s
     first = run("put", "corpus", tmp_path / "data")[1]
     again = run("put", "corpus", tmp_path / "data")[1]
     assert (again, Artifact.objects.count()) == (first, 1)
+
+
+def test_a_full_volume_is_refused_before_anything_is_sent(
+    run, data: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert putting.VERSIONS_MAX == volumes.VERSIONS_MAX
+    assert run("put", "corpus", tmp_path / "data")[0] == 0
+    monkeypatch.setattr(putting, "VERSIONS_MAX", 1)
+    assert run("put", "corpus", tmp_path / "data")[0] == 0, "it holds these already"
+    (tmp_path / "data" / "text.jsonl").write_text("another")
+    status, told = run("put", "corpus", tmp_path / "data")
+    assert status != 0
+    assert "souk volumes delete corpus --version N" in json.dumps(told)
+    assert Artifact.objects.count() == 1
 
 
 def test_a_put_that_was_cut_off_sends_only_what_is_missing(souk: Souk, data: dict[str, bytes], tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.artifacts import resumes
 from jobs.kinds.registry import kind_of
-from jobs.models import Job, Lease
+from jobs.models import Artifact, Job, Lease
 from jobs.placing import placement
 from jobs.quoting import quotes
 from jobs.spec.kinds.shared_folders import FEATURE
@@ -138,3 +139,111 @@ def test_a_checkpoint_is_not_proven_bad_by_folders_that_hold_something_else(job:
     assert kind_of(own).pins_input(own)
     asked = stage.submit(alice, stage.spec_of(**EVALUATION))
     assert not kind_of(asked).pins_input(asked)
+
+
+def trained(job: Job, *, step: int | None = 50) -> tuple[Lease, Artifact | None]:
+    """The next attempt runs for ten minutes, saves a checkpoint if a step is given, and its node breaks."""
+    (lease,) = stage.place(job)
+    stage.send_report(lease, AttemptState.RUNNING)
+    lease.refresh_from_db()
+    stage.see_running(lease, seconds=600)
+    stage.bill(lease, ms=600_000)
+    saved = None if step is None else stage.checkpoint(job, lease, step=step, ms=600_000)
+    stage.finish(lease, Reason.EXECUTOR_FAILED)
+    job.refresh_from_db()
+    return lease, saved
+
+
+@pytest.fixture
+def begun(alice: Organisation) -> Job:
+    """An honest node trained it for ten minutes, and its node is not there any more. Mallory has five others."""
+    first = lender("first")
+    job = stage.submit(alice, stage.spec_of(**LENT, retry={"max_attempts": 10}))
+    trained(job)
+    Node.objects.filter(pk=first.pk).update(state="offline")
+    provider = stage.organisation("mallory")
+    for number in range(5):
+        lender(f"mallorys-{number}", provider=provider)
+    return job
+
+
+def test_a_node_that_saved_a_checkpoint_had_the_input_and_is_paid(job: Job) -> None:
+    """Else a program that says so after hours of work would be trained for nothing."""
+    (lease,) = stage.place(job)
+    stage.send_report(lease, AttemptState.RUNNING)
+    lease.refresh_from_db()
+    stage.see_running(lease, seconds=3600)
+    stage.bill(lease, ms=3_600_000)
+    stage.checkpoint(job, lease, step=90, ms=3_500_000)
+    stage.finish(lease, Reason.BAD_INPUT, exit_code=ExitCode.BAD_DATA)
+    job.refresh_from_db()
+    lease.refresh_from_db()
+    assert (job.state, job.reason, lease.reported_reason) == ("failed", "bad_input", "bad_input")
+    assert lease.charge_units > 0
+
+
+def test_a_step_alone_pays_for_no_bad_input(job: Job) -> None:
+    """Whose folder is empty may report one."""
+    Job.objects.filter(pk=job.pk).update(progress={"attempt": 1, "step": 90})
+    job.refresh_from_db()
+    lease = fail(job)
+    assert (job.state, lease.reported_reason, lease.charge_units) == ("recovering", "input_unavailable", 0)
+
+
+@pytest.mark.parametrize("code", [ExitCode.BAD_DATA, None])
+def test_a_resumed_attempt_without_the_data_condemns_no_checkpoint(begun: Job, code: int | None) -> None:
+    saved = Artifact.objects.get(kind="checkpoint")
+    lease = fail(begun, Reason.BAD_INPUT, code)
+    assert lease.attempt.resume_artifact_id == saved.pk
+    assert (begun.state, stage.newest_attempt(begun).reason) == ("recovering", "input_unavailable")
+    honest = lender("honest", price=2 * DOLLAR)
+    (second,) = stage.place(begun)
+    assert (second.node_id, second.attempt.resume_artifact_id) == (honest.pk, saved.pk)
+
+
+@pytest.mark.parametrize("is_saved", [True, False], ids=["a checkpoint", "a step"])
+def test_no_second_word_counts_once_an_attempt_could_read_the_input(alice: Organisation, is_saved: bool) -> None:
+    first = lender("first")
+    job = stage.submit(alice, stage.spec_of(**LENT, retry={"max_attempts": 10}))
+    trained(job, step=50 if is_saved else None)
+    Node.objects.filter(pk=first.pk).update(state="offline")
+    if not is_saved:
+        Job.objects.filter(pk=job.pk).update(progress={"attempt": 1, "step": 50})
+    for name in ("carol", "dave"):
+        lender(name)
+        lease = fail(job)
+        assert (lease.node.name, job.state, lease.charge_units) == (name, "recovering", 0)
+
+
+def test_a_word_without_a_code_avoids_all_of_its_provider(job: Job, mallory: Organisation) -> None:
+    fail(job, Reason.BAD_INPUT, None)
+    mallorys = Node.objects.filter(provider__organisation=mallory)
+    assert placement.request_of(job).demand.avoid == set(mallorys.values_list("pk", flat=True))
+
+
+def test_one_provider_sets_no_checkpoint_aside_however_often_it_fails(begun: Job) -> None:
+    """Each of her words after the first is a try, so that there is an end of them."""
+    saved = Artifact.objects.get(kind="checkpoint")
+    for _ in range(9):
+        assert begun.state == "recovering"
+        fail(begun, Reason.BAD_CHECKPOINT, ExitCode.BAD_CHECKPOINT)
+    assert begun.state == "recovering", "one try was the honest node's, and eight are repeated"
+    mallorys = Node.objects.filter(name__startswith="mallorys")
+    assert placement.request_of(begun).demand.avoid >= set(mallorys.values_list("pk", flat=True))
+    fail(begun, Reason.BAD_CHECKPOINT, ExitCode.BAD_CHECKPOINT)
+    saved.refresh_from_db()
+    assert (begun.state, begun.reason, saved.condemned_at) == ("failed", "bad_checkpoint", None)
+
+
+def test_four_providers_set_a_checkpoint_aside_and_nobody_loses_pay(begun: Job) -> None:
+    saved = Artifact.objects.get(kind="checkpoint")
+    Node.objects.filter(name__startswith="mallorys").update(state="offline")
+    for number in range(resumes.FAILED_MAX):
+        saved.refresh_from_db()
+        assert saved.condemned_at is None
+        lender(f"other-{number}")
+        fail(begun, Reason.BAD_CHECKPOINT, ExitCode.BAD_CHECKPOINT)
+    saved.refresh_from_db()
+    assert saved.condemned_at is not None
+    assert Lease.objects.get(node__name="first").charge_units > 0
+    assert begun.state == "recovering"

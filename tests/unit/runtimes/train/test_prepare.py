@@ -105,3 +105,13 @@ def test_a_hub_that_is_away_condemns_no_checkpoint(
     with pytest.raises(TrainError) as caught:
         prepare.find_source(CONFIG, container, container.work_dir if is_resumed else None)
     assert caught.value.exit_code == code
+
+
+def test_a_shared_folder_without_the_model_is_bad_data_for_a_resumed_attempt_too(
+    container: Container, tmp_path: Path
+) -> None:
+    (tmp_path / "lent" / "llms").mkdir(parents=True)
+    container = replace(container, lent_dir=tmp_path / "lent")
+    config = replace(CONFIG, model="lent/llms/llama")
+    with pytest.raises(BadData, match="no such folder"):
+        prepare.find_source(config, container, container.work_dir)
