@@ -11,7 +11,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from pip._internal.req.req_file import preprocess
 
 from provider_agent.config import DataFolder
 from provider_agent.executors.base import log_path
@@ -219,7 +218,8 @@ def test_files_and_lines_that_are_too_long_have_no_key(tmp_path: Path) -> None:
     ],
 )
 def test_lines_are_those_that_pip_reads(text: str) -> None:
-    assert list(logical_lines(text.encode())) == [line for _, line in preprocess(text)]
+    pip = pytest.importorskip("pip._internal.req.req_file")
+    assert list(logical_lines(text.encode())) == [line for _, line in pip.preprocess(text)]
 
 
 @pytest.mark.parametrize(
