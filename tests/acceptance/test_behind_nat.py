@@ -50,7 +50,7 @@ GANG: dict[str, Any] = TINY | {
     "checkpoint": {"every": "4s", "keep": 2},
     "train": TINY["train"] | {"log_every": 1, "log_samples": True, "sample_every": -1},
 }
-OUTPUT_BYTES = int(os.environ.get("SOUK_LINE_BYTES", "100_000_000"))  # `make soak` sends ten gigabytes
+OUTPUT_BYTES = int(os.environ.get("SOUK_LINE_BYTES", "0"))  # `make soak` sends ten gigabytes
 LINE_MEGABITS, BREAKS, BREAK_SECONDS = 100, 3, 8.0
 SENT_AGAIN_MAX = 1.2  # headers, and of the parts under way at each break what had been sent of them
 LARGE: dict[str, Any] = {
@@ -212,44 +212,48 @@ def test_a_gang_outlives_a_node_that_is_cut_off_and_pays_once(
     assert bob.nodes(world) == dict.fromkeys(NODES, "online")
 
 
-@pytest.mark.timeout(900 + OUTPUT_BYTES // 5_000_000)
-def test_a_large_output_arrives_over_a_line_that_breaks_three_times(
-    world: World, bob: Provider, alice: Party, tmp_path: Path
-) -> None:
-    assert OUTPUT_BYTES % 10_000_000 == 0
-    for name in NODES:
-        world.router.limit(world.nodes[name], LINE_MEGABITS)
-    seconds = 120 + 3 * OUTPUT_BYTES / (LINE_MEGABITS * 125_000)
-    with Souk(world.market.server, alice.key) as souk:
-        job = launch(souk, LARGE)
-        running = wait_until(souk, job, {"running"})
-        node = world.nodes[running.attempts[-1].leases[0].node_name]
-        before, started = _bytes_sent(node), time.monotonic()
-        for number in range(1, BREAKS + 1):
-            due = OUTPUT_BYTES * number // (BREAKS + 1)
-            wait_for("a part of it to be sent", partial(_has_sent, souk, job, node, before + due), seconds)
-            print(f"break {number} after {time.monotonic() - started:.0f} s", flush=True)
-            world.router.cut(node)
-            time.sleep(BREAK_SECONDS)
-            world.router.heal(node)
-            world.router.reset()
-        ended = wait_until(souk, job, ENDS, seconds=seconds)
-        sent, took = _bytes_sent(node) - before, time.monotonic() - started
-        assert (ended.state, len(ended.attempts)) == ("completed", 1), ended.message
-        run(
-            [SOUK, "download", str(job.job_id), "--into", str(tmp_path)],
-            alice.env(world.market.server),
-            seconds=seconds,
+if OUTPUT_BYTES:  # in `make soak` alone: minutes more, on a computer that is not busy otherwise
+
+    @pytest.mark.timeout(900 + OUTPUT_BYTES // 5_000_000)
+    def test_a_large_output_arrives_over_a_line_that_breaks_three_times(
+        world: World, bob: Provider, alice: Party, tmp_path: Path
+    ) -> None:
+        assert OUTPUT_BYTES % 10_000_000 == 0
+        for name in NODES:
+            world.router.limit(world.nodes[name], LINE_MEGABITS)
+        seconds = 120 + 3 * OUTPUT_BYTES / (LINE_MEGABITS * 125_000)
+        with Souk(world.market.server, alice.key) as souk:
+            job = launch(souk, LARGE)
+            running = wait_until(souk, job, {"running"})
+            node = world.nodes[running.attempts[-1].leases[0].node_name]
+            before, started = _bytes_sent(node), time.monotonic()
+            for number in range(1, BREAKS + 1):
+                due = OUTPUT_BYTES * number // (BREAKS + 1)
+                wait_for("a part of it to be sent", partial(_has_sent, souk, job, node, before + due), seconds)
+                print(f"break {number} after {time.monotonic() - started:.0f} s", flush=True)
+                world.router.cut(node)
+                time.sleep(BREAK_SECONDS)
+                world.router.heal(node)
+                world.router.reset()
+            ended = wait_until(souk, job, ENDS, seconds=seconds)
+            sent, took = _bytes_sent(node) - before, time.monotonic() - started
+            assert (ended.state, len(ended.attempts)) == ("completed", 1), ended.message
+            run(
+                [SOUK, "download", str(job.job_id), "--into", str(tmp_path)],
+                alice.env(world.market.server),
+                seconds=seconds,
+            )
+        (arrived,) = tmp_path.rglob("large.bin")
+        assert arrived.stat().st_size == OUTPUT_BYTES
+        block = random.Random(1).randbytes(10_000_000)
+        with arrived.open("rb") as file:
+            for number in range(OUTPUT_BYTES // len(block)):
+                assert file.read(len(block)) == number.to_bytes(8) + block[8:], number
+        arrived.unlink()
+        print(
+            f"{OUTPUT_BYTES:,} bytes in {took:.0f} s with {BREAKS} breaks; {sent / OUTPUT_BYTES:.3f} of them were sent"
         )
-    (arrived,) = tmp_path.rglob("large.bin")
-    assert arrived.stat().st_size == OUTPUT_BYTES
-    block = random.Random(1).randbytes(10_000_000)
-    with arrived.open("rb") as file:
-        for number in range(OUTPUT_BYTES // len(block)):
-            assert file.read(len(block)) == number.to_bytes(8) + block[8:], number
-    arrived.unlink()
-    print(f"{OUTPUT_BYTES:,} bytes in {took:.0f} s with {BREAKS} breaks; {sent / OUTPUT_BYTES:.3f} of them were sent")
-    assert sent < OUTPUT_BYTES * SENT_AGAIN_MAX + BREAKS * 4 * PART_BYTES
+        assert sent < OUTPUT_BYTES * SENT_AGAIN_MAX + BREAKS * 4 * PART_BYTES
 
 
 def _has_sent(souk: Souk, job: JobView, node: Computer, count: int) -> bool:
