@@ -43,8 +43,8 @@ SoukError
     |-- VolumeVersionNotFound  404  details: name, version, versions
     |-- VolumeVersionInUse     409  the newest version goes with its volume alone; details: name, version
     |-- VolumeGone             409  the files of this version were deleted, as nobody paid for them; details: name
-    |-- VolumesFull            422  of one organisation, or versions of one volume; details: most
-    |-- VolumeEmpty            409  what is to become a volume has no file
+    |-- VolumesFull            422  of one organisation, or versions of one volume; details: volumes_max, versions_max
+    |-- VolumeEmpty            409  what is to become a volume has no file; details: origin
     |-- OffsetGap              409  bytes before these are missing; details: offset to continue from
     |-- LeaseOver              409  the lease ended: nothing new is taken for it
     |-- StreamNotFound         404

@@ -86,9 +86,8 @@ def _launch(following: FollowingEvaluation) -> Job | None:
     with transaction.atomic():
         _require_right(training)
     spec = _spec_after(training)
-    quote_id = lifecycle.quote_now(
-        spec, training.organisation, after=training
-    )  # takes its time: before anything is locked
+    # It takes its time: before anything is locked.
+    quote_id = lifecycle.quote_now(spec, training.organisation, after=training)
     with transaction.atomic():
         # Whoever else tries it has the row, or has had it: then it is not as it was read.
         mine = FollowingEvaluation.objects.select_for_update(of=("self",)).get(pk=training.pk)

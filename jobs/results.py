@@ -33,9 +33,9 @@ from jobs.models import Artifact, ArtifactKind, ArtifactPart, Job, JobInput, Vol
 from jobs.spec import Spec
 from jobs.spec.task_fields import TRAINED_FOLDER
 from jobs.states import ArtifactState
+from jobs.wire.volumes import VOLUMES_MAX
 from marketplace.accounts.models import Organisation
 
-NAMES_COMPARED_MAX: Final = 500  # jobs.artifacts.volumes.VOLUMES_MAX
 _JOB_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -51,7 +51,7 @@ def find_volume(organisation: Organisation, name: str) -> Volume:
     mine = Volume.objects.filter(organisation=organisation)
     volume = mine.filter(name=name).first()
     if volume is None:
-        near = get_close_matches(name, mine.values_list("name", flat=True)[:NAMES_COMPARED_MAX], n=1)
+        near = get_close_matches(name, mine.values_list("name", flat=True)[:VOLUMES_MAX], n=1)
         raise VolumeNotFound(name=name, nearest=f" Do you mean {near[0]!r}?" if near else "")
     return volume
 

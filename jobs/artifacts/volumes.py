@@ -33,12 +33,11 @@ from jobs.errors import (
 from jobs.models import Artifact, ArtifactKind, ArtifactPart, Volume, VolumeVersion
 from jobs.results import find_volume
 from jobs.states import ArtifactState
+from jobs.wire.volumes import VERSIONS_MAX, VOLUMES_MAX
 from marketplace.accounts.models import Organisation
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 
-VOLUMES_MAX: Final = 500  # of one organisation
-VERSIONS_MAX: Final = 50  # of one volume
 RELEASED_PER_SWEEP_MAX: Final = 200
 
 log = logging.getLogger(__name__)

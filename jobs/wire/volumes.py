@@ -12,6 +12,8 @@ from jobs.wire.base import Wire
 
 VOLUME_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"  # as a job's
 SOURCE_CHARACTERS_MAX = 200  # VolumeVersion.source
+VOLUMES_MAX = 500  # of one organisation
+VERSIONS_MAX = 50  # of one volume
 
 VolumeName = Annotated[str, StringConstraints(pattern=VOLUME_NAME)]
 

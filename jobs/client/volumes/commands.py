@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.client.commands.options import Json, Server, Yes, ask, find_job, open_souk
+from jobs.client.commands.options import Json, Server, Yes, ask, open_souk
 from jobs.client.errors import UsageMistake
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 PANEL = "Results"
 S3_SCHEME = "s3://"
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # jobs.wire.volumes.VOLUME_NAME
-SOURCE_CHARACTERS_MAX = 200  # jobs.wire.volumes.SOURCE_CHARACTERS_MAX
+NO_RESULT = "result_not_ready"  # the code of `jobs.errors.ResultNotReady`
+NAMES = "1 to 63 small letters, digits and -, not beginning with -"
 
 volumes = typer.Typer(no_args_is_help=True, help="Named folders of data in the store, put once and used by many jobs.")
 
@@ -44,7 +44,12 @@ def put(
     ] = None,
     *,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="What this job left becomes the volume; no bytes move.")
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            help="What a job left becomes the volume; no bytes move. Its id, or its name: of the last that completed.",
+        ),
     ] = None,
     endpoint_url: Annotated[
         str | None,
@@ -65,6 +70,8 @@ def put(
     from jobs.client.output import console, print_json
 
     _require_name(name)
+    if job is not None and not _is_name(job):
+        raise UsageMistake(f"{job!r} is no job's id, and no name: {NAMES}.")
     given = paths or []
     if bool(given) == (job is not None):
         raise UsageMistake("Name files, folders or an s3:// address, or a job by --job; not both.")
@@ -73,12 +80,23 @@ def put(
         raise UsageMistake("One s3:// address alone makes a version; files of this computer make another.")
     with open_souk(server) as souk:
         if job is not None:
-            made = souk.put_volume(name, job=str(find_job(souk, job)), source=f"job {job}"[:SOURCE_CHARACTERS_MAX])
+            made = _put_result(souk, name, job)
         elif of_s3:
             made = _put_s3(souk, name, of_s3[0], endpoint_url, as_json=as_json)
         else:
             made = _put_local(souk, name, given, as_json=as_json)
     print_json(made) if as_json else console().print(_sentence(made), markup=False)
+
+
+def _put_result(souk: Souk, name: str, job: str) -> VolumeView:
+    from jobs.client.errors import SoukApiError
+
+    try:
+        return souk.put_volume(name, job=job, source=f"job {job}")
+    except SoukApiError as error:
+        if error.code == NO_RESULT:
+            raise UsageMistake(str(error)) from error
+        raise
 
 
 def _put_local(souk: Souk, name: str, paths: Sequence[str], *, as_json: bool) -> VolumeView:
@@ -113,6 +131,7 @@ def _send(souk: Souk, name: str, files: Sequence[FileToSend], source: str, *, as
     """What the volume holds already is neither sent nor a new version."""
     from jobs.client.output import notice
     from jobs.client.volumes.put import find_volume, holds_already, put_files, require_place
+    from jobs.wire.volumes import SOURCE_CHARACTERS_MAX
 
     there = find_volume(souk, name)
     if there is not None and holds_already(souk, there, files):
@@ -267,9 +286,15 @@ def delete(
     print_json(gone) if as_json else console().print(f"{what} was deleted ({total}).", markup=False)
 
 
+def _is_name(text: str) -> bool:
+    from jobs.wire.volumes import VOLUME_NAME
+
+    return re.fullmatch(VOLUME_NAME, text) is not None
+
+
 def _require_name(name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise UsageMistake(f"{name!r} is no volume's name: 1 to 63 small letters, digits and -, not beginning with -.")
+    if not _is_name(name):
+        raise UsageMistake(f"{name!r} is no volume's name: {NAMES}.")
 
 
 def _version_of(volume: VolumeView, number: int | None) -> VolumeVersionView:

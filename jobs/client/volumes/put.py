@@ -16,10 +16,10 @@ from jobs.client.errors import SoukApiError, UsageMistake
 from jobs.client.sdk import Souk
 from jobs.client.upload import FileToSend, forget_upload, upload_files
 from jobs.wire import VolumeView
+from jobs.wire.volumes import VERSIONS_MAX
 from provider_agent.protocol import FILES_PER_ARTIFACT_MAX, file_name_mistake
 
 PARTS_AT_ONCE = 4
-VERSIONS_MAX = 50  # jobs.artifacts.volumes.VERSIONS_MAX
 MISTAKES_SHOWN_MAX = 5
 NOT_FOUND = "volume_not_found"  # the code of `jobs.errors.VolumeNotFound`
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -19,37 +19,13 @@ from jobs.client.gather import LocalFile, local_file
 from jobs.client.sdk import Souk
 from jobs.client.upload import forget_upload, upload_files
 from jobs.models import Artifact
-from marketplace.accounts import api_keys
-from marketplace.accounts.models import Organisation
-from marketplace.accounts.scopes import Scope
-from tests import stage
-from tests.contracts.artifact_stores.conftest import PART_BYTES, s3_endpoint, store
+from tests.integration.jobs.client.stored import PART_BYTES, Cut, alice, s3_endpoint, souk, store
 
-__all__ = ["s3_endpoint", "store"]
+__all__ = ["alice", "s3_endpoint", "souk", "store"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FILES = 20
 GIGABYTE = 10**9
-
-
-class Cut(BaseException):
-    """The process ends here, as by Ctrl-C or a kill."""
-
-
-@pytest.fixture
-def alice() -> Organisation:
-    return stage.organisation("alice")
-
-
-@pytest.fixture
-def souk(
-    alice: Organisation, live_server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store
-) -> Iterator[Souk]:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    user = alice.members.get()
-    _, key = api_keys.issue(user=user, organisation=alice, name="test", scopes=tuple(Scope))
-    with Souk(live_server.url, key) as client:
-        yield client
 
 
 @pytest.fixture

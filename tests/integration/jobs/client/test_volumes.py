@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from billing.books import deposits
-from jobs.artifacts import downloads, volumes
+from jobs.artifacts import downloads
 from jobs.artifacts.s3 import make_client
 from jobs.artifacts.store import Store
 from jobs.client import cli
@@ -24,40 +24,17 @@ from jobs.client.volumes import put as putting
 from jobs.client.volumes.put import put_files
 from jobs.client.volumes.s3 import S3Source, parse_address
 from jobs.models import Artifact, ArtifactPart, VolumeVersion
-from marketplace.accounts import api_keys
 from marketplace.accounts.models import Organisation
-from marketplace.accounts.scopes import Scope
 from marketplace.foundation import clock
 from tests import stage
-from tests.contracts.artifact_stores.conftest import PART_BYTES, s3_endpoint, store
+from tests.integration.jobs.client.stored import PART_BYTES, Cut, alice, s3_endpoint, souk, store
 from tests.row_states import create_in_state
 
-__all__ = ["s3_endpoint", "store"]
+__all__ = ["alice", "s3_endpoint", "souk", "store"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LARGE = 3 * PART_BYTES + 17
 SECRET = "a-secret-of-the-customers-bucket"
-
-
-class Cut(BaseException):
-    """The process ends here, as by Ctrl-C or a kill."""
-
-
-@pytest.fixture
-def alice() -> Organisation:
-    return stage.organisation("alice")
-
-
-@pytest.fixture
-def souk(
-    alice: Organisation, live_server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: Store
-) -> Iterator[Souk]:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    _, key = api_keys.issue(user=alice.members.get(), organisation=alice, name="test", scopes=tuple(Scope))
-    monkeypatch.setenv("SOUK_SERVER", live_server.url)
-    monkeypatch.setenv("SOUK_API_KEY", key)
-    with Souk(live_server.url, key) as client:
-        yield client
 
 
 @pytest.fixture
@@ -153,7 +130,6 @@ def test_the_same_files_again_are_not_sent_and_make_no_version(run, data: dict[s
 def test_a_full_volume_is_refused_before_anything_is_sent(
     run, data: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert putting.VERSIONS_MAX == volumes.VERSIONS_MAX
     assert run("put", "corpus", tmp_path / "data")[0] == 0
     monkeypatch.setattr(putting, "VERSIONS_MAX", 1)
     assert run("put", "corpus", tmp_path / "data")[0] == 0, "it holds these already"
