@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -67,12 +67,10 @@ def find_unheard() -> list[UUID]:
     gangs: defaultdict[UUID, list[Lease]] = defaultdict(list)
     for lease in asked[:LEASES_MAX]:
         gangs[lease.attempt_id].append(lease)
-    since = {
-        lease.node_id: lease.attempt.suspected_at
-        for leases in gangs.values()
-        for lease in leases
-        if lease.attempt.suspected_at is not None
-    }
+    since: dict[UUID, datetime] = {}
+    for lease in (each for leases in gangs.values() for each in leases):
+        if lease.attempt.suspected_at is not None:  # of a node that several gangs asked it is the first question
+            since.setdefault(lease.node_id, lease.attempt.suspected_at)
     silent = liveness.find_unheard_since(now, since)
     found = []
     for leases in gangs.values():
