@@ -137,10 +137,18 @@ class ProcessExecutor:
 
     def _lacking(self, names: tuple[str, ...]) -> str:
         """Which of these modules the runtime environment does not have, as a sentence; empty where it has all."""
+        try:
+            lacking = self._run_python(FIND_MODULES, *names).split()
+        except ExecutorFailed as error:
+            return str(error)
+        return f"{self._runtime_python} has no {', '.join(lacking)}" if lacking else ""
+
+    def _run_python(self, program: str, *arguments: str) -> str:
+        """What the runtime environment's interpreter prints; raises ExecutorFailed where it does not run."""
         python = self._runtime_python
         try:
             done = subprocess.run(  # noqa: S603 - the provider's own interpreter
-                [python, "-c", FIND_MODULES, *names],
+                [python, "-c", program, *arguments],
                 capture_output=True,
                 text=True,
                 timeout=FIND_SECONDS_MAX,
@@ -149,26 +157,9 @@ class ProcessExecutor:
                 env=self.environment("/"),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return f"{python} does not run: {error}"
+            raise ExecutorFailed(f"{python} does not run: {error}") from error
         if done.returncode != 0:
-            return f"{python} does not run: it ended with {done.returncode}"
-        lacking = done.stdout.split()
-        return f"{python} has no {', '.join(lacking)}" if lacking else ""
-
-    def _run_python(self, program: str) -> str:
-        """What the runtime environment's interpreter prints; raises ExecutorFailed where it does not run."""
-        try:
-            done = subprocess.run(  # noqa: S603 - the provider's own interpreter
-                [self._runtime_python, "-c", program],
-                capture_output=True,
-                text=True,
-                timeout=FIND_SECONDS_MAX,
-                check=True,
-                cwd="/",
-                env=self.environment("/"),
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise ExecutorFailed(f"{self._runtime_python} does not run: {error}") from error
+            raise ExecutorFailed(f"{python} does not run: it ended with {done.returncode}")
         return done.stdout
 
     @property
