@@ -43,12 +43,13 @@ def run(folder: Path, *, steps: int, first_kill: int, kill_steps: int, kills: in
     """
     os.environ.setdefault("RUST_LOG", "off")  # the coordinator says each step
     server = import_module("torchft.coordination").LighthouseServer(
-        bind="[::]:0", min_replicas=LEFT, join_timeout_ms=JOIN_MS, quorum_tick_ms=TICK_MS
+        bind="127.0.0.1:0", min_replicas=LEFT, join_timeout_ms=JOIN_MS, quorum_tick_ms=TICK_MS
     )
+    lighthouse = f"http://127.0.0.1:{server.address().rpartition(':')[2]}"  # it names the computer, not the address
     events = folder / "events.jsonl"
     events.touch()
     names = [f"replica-{number}" for number in range(REPLICAS)]
-    gang = {name: _start(name, events, steps, server.address()) for name in names}
+    gang = {name: _start(name, events, steps, lighthouse) for name in names}
     killed_at: list[float] = []
     due = first_kill
     try:
@@ -62,7 +63,7 @@ def run(folder: Path, *, steps: int, first_kill: int, kill_steps: int, kills: in
                 killed_at.append(time.time())
                 os.killpg(gang[name].pid, signal.SIGKILL)
                 gang[name].wait()
-                gang[name] = _start(name, events, steps, server.address())
+                gang[name] = _start(name, events, steps, lighthouse)
                 due = found[-1]["step"] + kill_steps
             time.sleep(0.05)
         seen: dict[int, float] = {}
