@@ -1,56 +1,112 @@
-"""Ranks whose interpreters load torch and the training before there is anything to train.
+"""Ranks that are forked before there is anything to train: what a training imports is loaded once a node.
 
-torchrun starts its ranks once the gang has met, and each of them then loads torch for seconds. So the launcher starts
-as many interpreters at once, which load it while the gang meets, or while a lost node is replaced. Each then waits at
-its standard input for its environment and arguments, and becomes the rank. None touches a device before. A spare that
-has ended is replaced by an ordinary start; those that are not needed end with their launcher, or by the end of input.
+A rank that loads torch and transformers by itself computes for seconds, beside all others of its node, once torchrun
+has started it. So the launcher loads them, while the node waits for nobody yet or while a lost node is replaced, and
+forks one process for each device before it has a thread or has touched a device. Each then waits for its environment
+and arguments, and becomes the rank. Where a fork would not do (an imported module has asked the driver for devices) or
+has ended, torchrun starts its rank as ever. Those that are not needed end with their launcher.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import importlib
 import json
 import os
 import runpy
+import socket
 import subprocess
 import sys
+import time
+import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from runtimes.contract import Env
+from runtimes.contract import Env, ExitCode
 from runtimes.generations import die_with_parent
 
-MODULE = "runtimes.train"  # the only one that there are spares for
-LOADED = "runtimes.train.loop"  # what it loads once it has read its configuration
+MODULE = "runtimes.train"  # the only one that ranks are forked for
 COMMAND = (sys.executable, "-u", "-m", MODULE)  # as torchrun begins a rank's
+# What a rank imports once it has read its configuration; then what the models of all families import.
+LOADED = ("runtimes.train.loop",)
+LOADED_OF_MODELS = ("transformers.modeling_layers", "transformers.models.auto.modeling_auto", "transformers.generation")
+NAME = "souk-rank"  # what `top` and `ps -o comm` show; their command lines are the launcher's
+READY = b"r"
+ORDER_BYTES_MAX = 4 << 20  # an environment and arguments; the kernel gives a program less
+POLL_SECONDS = 0.05
+PR_SET_NAME = 15  # Linux, prctl(2)
+
+
+class ForkedRank:
+    """A process that waits to become a rank; torchrun's view of it is that of a `subprocess.Popen`."""
+
+    def __init__(self, pid: int, line: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._line: socket.socket | None = line
+
+    def become(self, arguments: Sequence[str], env: Mapping[str, str]) -> bool:
+        """Give it its environment and arguments; False where it has ended."""
+        if self._line is None or self.poll() is not None:
+            return False
+        order = json.dumps({"arguments": list(arguments), "environment": dict(env)})
+        with self._line as line:
+            self._line = None
+            try:
+                line.sendall(order.encode() + b"\n")
+            except OSError:
+                return False
+        return True
+
+    def release(self) -> None:
+        """It is not needed: it ends."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+    def poll(self) -> int | None:
+        """As Popen's: the exit code, a signal as its negative number, None as long as it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As Popen's."""
+        give_up_at = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if give_up_at is not None and time.monotonic() > give_up_at:
+                raise subprocess.TimeoutExpired(COMMAND, timeout or 0)
+            time.sleep(POLL_SECONDS)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """As Popen's."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
 
 class SpareRanks:
-    """One waiting interpreter for each device of this node."""
+    """One waiting process for each device of this node."""
 
-    def __init__(self, count: int, env: Mapping[str, str]) -> None:
-        threads = {"OMP_NUM_THREADS": "1"} if count > 1 and "OMP_NUM_THREADS" not in env else {}  # as torchrun does
-        command = [sys.executable, "-u", "-m", "runtimes.spare_ranks"]
-        self._waiting = [
-            subprocess.Popen(command, env={**env, **threads}, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
-            for _ in range(count)
-        ]
+    def __init__(self, count: int) -> None:
+        self._waiting: list[ForkedRank] = []
+        for _ in range(count):
+            rank = self._fork()
+            if rank is None:
+                break
+            self._waiting.append(rank)
 
-    def take(self, command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
-        """A spare as the rank of this command and environment; None where it has to be started."""
+    def take(self, command: Sequence[str], env: Mapping[str, str]) -> ForkedRank | None:
+        """A waiting process as the rank of this command and environment; None where it has to be started."""
         if tuple(command[: len(COMMAND)]) != COMMAND:
             return None
-        order = json.dumps({"arguments": list(command[len(COMMAND) :]), "environment": dict(env)})
         while self._waiting:
-            spare = self._waiting.pop()
-            if spare.poll() is not None or spare.stdin is None:
-                continue
-            try:
-                spare.stdin.write(order.encode() + b"\n")
-                spare.stdin.close()
-            except OSError:
-                continue
-            return spare
+            rank = self._waiting.pop()
+            if rank.become(command[len(COMMAND) :], env):
+                return rank
         return None
 
     def serve_torchrun(self) -> None:
@@ -62,32 +118,88 @@ class SpareRanks:
 
         class Handler(SubprocessHandler):
             def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> Any:
-                spare = None if self._stdout or self._stderr else spares.take(args, env)
-                return super()._popen(args, env) if spare is None else spare
+                rank = None if self._stdout or self._stderr else spares.take(args, env)
+                return super()._popen(args, env) if rank is None else rank
 
         api.get_subprocess_handler = Handler
 
+    def _fork(self) -> ForkedRank | None:
+        """One more; None where a fork would not do."""
+        ours, theirs = socket.socketpair()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        parent, pid = os.getpid(), os.fork()
+        if pid == 0:
+            ours.close()
+            for earlier in self._waiting:
+                earlier.release()  # its line has to close with the launcher's end
+            _wait_to_become(theirs, parent)
+        theirs.close()
+        rank = ForkedRank(pid, ours)
+        if ours.recv(1) == READY:
+            return rank
+        rank.release()
+        rank.wait()
+        return None
+
 
 def start_spares(env: Mapping[str, str], module: str) -> SpareRanks | None:
-    """Those of our training in a gang; None for any other program, and for one node, whose ranks need not wait."""
-    if module != MODULE or int(env.get(Env.NODES) or 1) == 1:
+    """Those of our training; None for any other program, and where what a training imports cannot be loaded."""
+    if module != MODULE or sys.platform != "linux":  # elsewhere torch does not survive a fork
         return None
-    return SpareRanks(int(env.get(Env.DEVICES_PER_NODE) or 1), env)
+    count = int(env.get(Env.DEVICES_PER_NODE) or 1)
+    if count > 1:  # as torchrun does for its ranks; libraries read it when they are loaded
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        load()
+    except ImportError:  # a rank says so, in its own words
+        return None
+    return SpareRanks(count)
 
 
-def main() -> None:
-    """Load, wait, become the rank."""
-    die_with_parent()
-    importlib.import_module(LOADED)
-    line = sys.stdin.buffer.readline()
-    if not line.endswith(b"\n"):
-        return
-    order = json.loads(line)
+def load() -> None:
+    """Import what a rank does."""
+    for name in (*LOADED, *LOADED_OF_MODELS):
+        importlib.import_module(name)
+    gc.freeze()  # what is loaded stays: a collection would write to every page of it, in each rank
+
+
+def _wait_to_become(line: socket.socket, parent: int) -> NoReturn:
+    """In the fork: wait for the order, become the rank, and never return into the launcher's code."""
+    code = int(ExitCode.INTERNAL)
+    try:
+        os.setsid()
+        ctypes.CDLL(None).prctl(PR_SET_NAME, NAME.encode(), 0, 0, 0)
+        die_with_parent()
+        if os.getppid() == parent and not _has_bad_fork():
+            line.sendall(READY)
+            with line, line.makefile("rb") as reader:
+                order = reader.readline(ORDER_BYTES_MAX)
+            code = _become(json.loads(order)) if order.endswith(b"\n") else 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _become(order: Mapping[str, Any]) -> int:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv = [MODULE, *order["arguments"]]
-    runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+    for stream in (sys.stdout, sys.stderr):
+        getattr(stream, "reconfigure", lambda **_: None)(write_through=True)  # COMMAND's -u
+    try:
+        runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
 
 
-if __name__ == "__main__":
-    main()
+def _has_bad_fork() -> bool:
+    """Whether the launcher has asked CUDA for devices, so that this process could not use one."""
+    import torch
+
+    return bool(torch.cuda._is_in_bad_fork())

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from examples.market import Market, kill_tree
+from runtimes import spare_ranks
 from runtimes.contract import Env
 from tests.acceptance.kill_schedules import Blow
 
@@ -46,7 +47,7 @@ def ranks(market: Market, name: str) -> list[psutil.Process]:
     found = []
     for process in programs(market, [name])[name]:
         with contextlib.suppress(psutil.Error):
-            if "LOCAL_RANK" in process.environ() or "runtimes.spare_ranks" in process.cmdline():
+            if "LOCAL_RANK" in process.environ() or process.name() == spare_ranks.NAME:
                 found.append(process)
     return found
 

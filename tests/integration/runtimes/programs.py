@@ -15,6 +15,7 @@ from pydoc_data.topics import topics
 from typing import Any
 
 from runtimes.contract import Env
+from tests import warm
 
 SECONDS_MAX = 90.0
 MICRO_MODEL = {
@@ -43,6 +44,14 @@ MICRO_CONFIG: dict[str, Any] = {
     "evaluate_every": 50,
     "log_samples": True,
 }
+
+# In an interpreter that torchrun started, and in a rank that was forked from a launcher.
+ABORTS_ON_EXIT = """
+import atexit, os
+abort = lambda: atexit.register(os.abort)
+if "LOCAL_RANK" in os.environ: abort()
+os.register_at_fork(after_in_child=abort)
+"""
 
 
 @dataclass
@@ -82,9 +91,7 @@ class Work:
     def start(self) -> subprocess.Popen[str]:
         """Start it in a process group of its own."""
         environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("SOUK_")},
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(Path(__file__).parents[3]),
+            **warm.environment(),
             Env.WORK_DIR: str(self.root),
             Env.EVENTS: str(self.root / "events.jsonl"),
             Env.DEVICE_KIND: "cpu",
@@ -92,7 +99,7 @@ class Work:
             **self.env,
         }
         modules = ["runtimes.launch", self.module] if self.launched else [self.module]
-        return subprocess.Popen(
+        return warm.start(
             [sys.executable, "-m", *modules],
             env=environment,
             stdout=subprocess.PIPE,
@@ -110,8 +117,7 @@ def abort_on_exit(folder: Path) -> str:
     """A folder for PYTHONPATH: a rank aborts in its interpreter's shutdown, as gloo makes it do on a busy computer in
     one of three tries."""
     folder.mkdir(parents=True)
-    hook = "import atexit, os\nif 'LOCAL_RANK' in os.environ:\n    atexit.register(os.abort)\n"
-    (folder / "sitecustomize.py").write_text(hook)
+    (folder / "sitecustomize.py").write_text(ABORTS_ON_EXIT)
     return str(folder)
 
 

@@ -12,14 +12,12 @@ STEPS = 40
 LOSS_DIFFERENCE_MAX = 1e-4
 REPOSITORY = Path(__file__).parents[4]
 SLOW_RANK = """
-import os
-if os.environ.get("LOCAL_RANK") == "1":
-    import time
-    from torch.nn.modules.module import register_module_forward_hook
-    def wait(block, *_):
-        if type(block).__name__.endswith("LlamaDecoderLayer"):
-            time.sleep(0.06)
-    register_module_forward_hook(wait)
+import os, time
+from torch.nn.modules.module import register_module_forward_hook
+def wait(block, *_):  # in the launcher, whose forks the ranks are
+    if os.environ.get("LOCAL_RANK") == "1" and type(block).__name__.endswith("LlamaDecoderLayer"):
+        time.sleep(0.06)
+register_module_forward_hook(wait)
 """
 
 

@@ -1,50 +1,80 @@
-"""An interpreter that has loaded torch becomes a rank, and ends where none is needed."""
+"""A process that a launcher forked becomes a rank, and ends where none is needed."""
 
 from __future__ import annotations
 
-import os
+import json
+import subprocess
 import sys
 from pathlib import Path
 
 from runtimes.contract import Env, ExitCode
-from runtimes.spare_ranks import COMMAND, SpareRanks, start_spares
+from runtimes.spare_ranks import COMMAND, NAME, start_spares
+from tests import warm
 from tests.integration.runtimes.programs import SECONDS_MAX
 
-REPOSITORY = Path(__file__).parents[4]
-ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if not name.startswith("SOUK_")},
-    "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": str(REPOSITORY),
-}
+# What a launcher does, in a process of its own: forks are never made of a test's.
+LAUNCHER = """
+import json, os, sys, time
+import psutil
+from runtimes.spare_ranks import COMMAND, SpareRanks, load
+{before}
+load()
+spares = SpareRanks({count})
+family = [(each.name(), each.pid) for each in psutil.Process().children()]
+{then}
+"""
+
+
+def launcher(then: str, *, count: int = 1, before: str = "") -> subprocess.CompletedProcess[str]:
+    program = LAUNCHER.format(count=count, before=before, then=then)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=warm.environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
 
 
 def test_a_spare_becomes_the_rank_with_its_environment_and_arguments(tmp_path: Path) -> None:
-    spares = SpareRanks(1, ENVIRONMENT)
     (tmp_path / "config.json").write_text('{"learning_rate": "much"}')
-    arguments = ["--config", str(tmp_path / "config.json")]
-    folders = {Env.WORK_DIR: str(tmp_path), Env.EVENTS: str(tmp_path / "events.jsonl")}
-    rank = spares.take([*COMMAND, *arguments], ENVIRONMENT | folders)
-    assert rank is not None
-    assert rank.wait(SECONDS_MAX) == ExitCode.BAD_CONFIG
-    assert spares.take(COMMAND, ENVIRONMENT) is None, "there was one"
+    command = [*COMMAND, "--config", str(tmp_path / "config.json")]
+    env = warm.environment() | {Env.WORK_DIR: str(tmp_path), Env.EVENTS: str(tmp_path / "events.jsonl")}
+    ended = launcher(
+        f"rank = spares.take({command!r}, json.loads({json.dumps(env)!r}))\n"
+        f"print(json.dumps([family, rank.pid, rank.wait({SECONDS_MAX}), spares.take(COMMAND, {{}})]), flush=True)"
+    )
+    # What it printed came once, and by itself: a fork shares neither buffers nor the launcher's end.
+    family, pid, code, none = json.loads(ended.stdout)
+    assert family == [[NAME, pid]]
+    assert code == ExitCode.BAD_CONFIG
+    assert "learning_rate" in ended.stderr
+    assert none is None, "there was one"
 
 
-def test_a_spare_without_an_order_ends_with_its_launcher() -> None:
-    (spare,) = SpareRanks(1, ENVIRONMENT)._waiting
-    assert spare.stdin is not None
-    spare.stdin.close()
-    assert spare.wait(SECONDS_MAX) == 0
+def test_spares_without_an_order_end_with_their_launcher() -> None:
+    for end in ("sys.exit()", "os.kill(os.getpid(), 9)"):
+        ended = launcher(f"print(*[pid for _, pid in family], flush=True); {end}", count=2)
+        pids = [int(word) for word in ended.stdout.split()]
+        assert len(pids) == 2  # and its output was closed by all three, or `run` would still wait for its end
 
 
 def test_a_spare_that_has_ended_and_another_program_are_started_as_ever() -> None:
-    spares = SpareRanks(1, ENVIRONMENT)
-    assert spares.take([sys.executable, "-u", "-m", "some.module"], ENVIRONMENT) is None
-    (spare,) = spares._waiting
-    spare.kill()
-    spare.wait()
-    assert spares.take(COMMAND, ENVIRONMENT) is None
+    ended = launcher(
+        "print(spares.take([sys.executable, '-u', '-m', 'some.module'], {}))\n"
+        "os.kill(family[0][1], 9)\n"
+        "os.waitid(os.P_PID, family[0][1], os.WEXITED | os.WNOWAIT)\n"
+        "print(spares.take(COMMAND, {}))"
+    )
+    assert ended.stdout.split() == ["None", "None"], ended.stderr
 
 
-def test_only_our_training_in_a_gang_has_spares() -> None:
-    assert start_spares(ENVIRONMENT | {Env.NODES: "1"}, "runtimes.train") is None
-    assert start_spares(ENVIRONMENT | {Env.NODES: "2"}, "some.module") is None
+def test_nothing_is_forked_where_the_driver_was_asked_for_devices() -> None:
+    """CUDA works in no fork of a process that did; torch knows it by then."""
+    ended = launcher("print(family)", before="import torch; torch.cuda._is_in_bad_fork = lambda: True")
+    assert ended.stdout.strip() == "[]", ended.stderr
+
+
+def test_only_our_training_has_spares() -> None:
+    assert start_spares({Env.NODES: "2"}, "some.module") is None
