@@ -5,7 +5,8 @@
 
 Our training is loaded here, once for all ranks of the node, which are forked from it (spare_ranks.py). In a gang it
 then waits for the gang's interface, and for rank zero (rendezvous.py). Where lost nodes of the gang are replaced, it
-runs below a process that outlives the ranks (generations.py), and may be started before the next generation is known.
+runs below a process that outlives the ranks (generations.py), and may be started before the next generation is known. A
+SIGTERM while it loads ends it: there is nothing to save yet.
 
 torchrun itself ends with 1 whatever its ranks ended with, and on SIGTERM kills them after 30 seconds. Here the code of
 contract.ExitCode comes through, and SIGTERM is handed on to the ranks, which take the time they need.

@@ -2,9 +2,10 @@
 
 A rank that loads torch and transformers by itself computes for seconds, beside all others of its node, once torchrun
 has started it. So the launcher loads them, while the node waits for nobody yet or while a lost node is replaced, and
-forks one process for each device before it has a thread or has touched a device. Each then waits for its environment
-and arguments, and becomes the rank. Where a fork would not do (an imported module has asked the driver for devices) or
-has ended, torchrun starts its rank as ever. Those that are not needed end with their launcher.
+forks one process for each device before it has touched one, and before it has threads but OpenBLAS', which ends its own
+at a fork. Each then waits for its environment and arguments, and becomes the rank. Where a fork would not do (an
+imported module has asked the driver for devices), fails or has ended, torchrun starts its rank as ever. Those that are
+not needed end with their launcher. A SIGTERM that comes meanwhile is kept for the rank.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -36,6 +38,7 @@ NAME = "souk-rank"  # what `top` and `ps -o comm` show; their command lines are 
 READY = b"r"
 ORDER_BYTES_MAX = 4 << 20  # an environment and arguments; the kernel gives a program less
 POLL_SECONDS = 0.05
+ANSWER_SECONDS_MAX = 60.0  # of a fork, for what takes milliseconds
 PR_SET_NAME = 15  # Linux, prctl(2)
 
 
@@ -126,9 +129,15 @@ class SpareRanks:
     def _fork(self) -> ForkedRank | None:
         """One more; None where a fork would not do."""
         ours, theirs = socket.socketpair()
+        ours.settimeout(ANSWER_SECONDS_MAX)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        parent, pid = os.getpid(), os.fork()
+        try:
+            parent, pid = os.getpid(), os.fork()
+        except OSError:  # no more processes, or no memory that a fork could promise: an ordinary start needs less
+            ours.close()
+            theirs.close()
+            return None
         if pid == 0:
             ours.close()
             for earlier in self._waiting:
@@ -136,9 +145,11 @@ class SpareRanks:
             _wait_to_become(theirs, parent)
         theirs.close()
         rank = ForkedRank(pid, ours)
-        if ours.recv(1) == READY:
-            return rank
+        with contextlib.suppress(OSError):
+            if ours.recv(1) == READY:
+                return rank
         rank.release()
+        rank.send_signal(signal.SIGKILL)
         rank.wait()
         return None
 
@@ -152,7 +163,7 @@ def start_spares(env: Mapping[str, str], module: str) -> SpareRanks | None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         load()
-    except ImportError:  # a rank says so, in its own words
+    except Exception:  # whatever is wrong with what is installed: a rank says so, in its own words
         return None
     return SpareRanks(count)
 
@@ -169,6 +180,7 @@ def _wait_to_become(line: socket.socket, parent: int) -> NoReturn:
     code = int(ExitCode.INTERNAL)
     try:
         os.setsid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the rank has its handler
         ctypes.CDLL(None).prctl(PR_SET_NAME, NAME.encode(), 0, 0, 0)
         die_with_parent()
         if os.getppid() == parent and not _has_bad_fork():
@@ -190,11 +202,15 @@ def _become(order: Mapping[str, Any]) -> int:
     os.environ.update(order["environment"])
     sys.argv = [MODULE, *order["arguments"]]
     for stream in (sys.stdout, sys.stderr):
-        getattr(stream, "reconfigure", lambda **_: None)(write_through=True)  # COMMAND's -u
+        # As by COMMAND's -u, line by line: what was printed is not lost when the rank is killed.
+        getattr(stream, "reconfigure", lambda **_: None)(line_buffering=True)
     try:
         runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, int | None):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
     return 0
 
 

@@ -72,13 +72,14 @@ def pytest_xdist_setupnodes() -> None:
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
 
-# `make soak`: how many times as many examples Hypothesis tries as a property sets.
-EXAMPLES_TIMES = int(os.environ.get("SOUK_EXAMPLES_TIMES", "1"))
+# `make soak` and .ci/run: how many times as many examples Hypothesis tries as a property sets, and how many at least.
+EXAMPLES_TIMES = float(os.environ.get("SOUK_EXAMPLES_TIMES", "1"))
+EXAMPLES_MIN = 10
 EXAMPLES_WANTED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps a property's settings
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Properties try as many more examples as SOUK_EXAMPLES_TIMES says.
+    """Properties try as many more or fewer examples as SOUK_EXAMPLES_TIMES says.
 
     `pytest --reruns` tries none of what draws its input again: it would draw another. Fuzz draws the same.
     """
@@ -86,13 +87,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     is_property = getattr(function, "is_hypothesis_test", False)
     if is_property or any(item.get_closest_marker(name) for name in ("escrow_model", "money_model")):
         item.add_marker(pytest.mark.flaky(reruns=0))
-    if EXAMPLES_TIMES > 1 and is_property:
+    if EXAMPLES_TIMES != 1 and is_property:
         wanted = getattr(function, EXAMPLES_WANTED, None) or hypothesis.settings.default
-        if not getattr(function, "souk_is_lengthened", False):
-            longer = hypothesis.settings(wanted, max_examples=wanted.max_examples * EXAMPLES_TIMES)
+        if not getattr(function, "souk_has_other_examples", False):
+            count = max(round(wanted.max_examples * EXAMPLES_TIMES), min(wanted.max_examples, EXAMPLES_MIN))
             target = getattr(function, "__func__", function)
-            setattr(target, EXAMPLES_WANTED, longer)
-            target.souk_is_lengthened = True
+            setattr(target, EXAMPLES_WANTED, hypothesis.settings(wanted, max_examples=count))
+            target.souk_has_other_examples = True
 
 
 @pytest.hookimpl(trylast=True)

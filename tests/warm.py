@@ -26,11 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from runtimes import spare_ranks
+from runtimes.contract import Env
 
 PR_SET_CHILD_SUBREAPER = 36  # Linux, prctl(2)
 REQUEST_BYTES_MAX = 1 << 20
 REPOSITORY = str(Path(__file__).parents[1])
 OWN_VARIABLES = "SOUK_"  # what programs read when they run, never when they are imported
+# An evaluation chooses kernels before it loads torch.
+MODULES = ("runtimes.train", "runtimes.launch")
+PARENT_SECONDS_MAX = 60.0
 
 
 def environment() -> dict[str, str]:
@@ -40,10 +44,12 @@ def environment() -> dict[str, str]:
 
 
 def start(command: list[str], *, env: Mapping[str, str], **how: Any) -> subprocess.Popen[Any]:
-    """Popen for `[sys.executable, "-m", MODULE, ...]`; cold where a library might read another environment."""
+    """Popen for `[sys.executable, "-m", MODULE, ...]`; cold where a library might read another environment, and for
+    CUDA, which some libraries ask for devices when they are imported."""
     assert command[:2] == [sys.executable, "-m"]
     theirs = {name: value for name, value in env.items() if not name.startswith(OWN_VARIABLES)}
-    if sys.platform != "linux" or theirs != environment():
+    is_warm = command[2] in MODULES and theirs == environment() and env.get(Env.DEVICE_KIND) != "cuda"
+    if sys.platform != "linux" or not is_warm:
         return subprocess.Popen(command, env=env, **how)
     return WarmPopen(command, env=env, **how)
 
@@ -151,7 +157,10 @@ def main() -> None:
 
 
 def _become(order: Mapping[str, Any], streams: list[int]) -> None:
+    give_up_at = time.monotonic() + PARENT_SECONDS_MAX
     while os.getppid() != order["parent"]:
+        if time.monotonic() > give_up_at:  # whoever asked has ended
+            os._exit(1)
         time.sleep(0.001)
     if order["start_new_session"]:
         os.setsid()

@@ -97,7 +97,7 @@ def watch(
         reap_orphans(program.pid)
         memory.look()
         limit_bytes = launch["memory_mib_max"] * 1024 * 1024
-        if limit_bytes and memory_bytes() > limit_bytes:
+        if limit_bytes and memory_bytes(limit_bytes) > limit_bytes:
             flags = {"out_of_memory": True, "message": f"used more than {launch['memory_mib_max']} MiB"}
             kill_descendants(program.pid)
         elif now > grace_until:
@@ -128,7 +128,8 @@ class KernelMemory:
         """Note how much it uses, and whether the kernel ended anything since the last look."""
         if not self._share_bytes:
             return
-        self._peak_bytes = max(self._peak_bytes, memory_bytes())
+        if self._peak_bytes <= self._share_bytes:
+            self._peak_bytes = max(self._peak_bytes, memory_bytes(self._share_bytes))
         kills = oom_kills()
         if kills > self._kills:
             self._kills, self._killed_at = kills, time.monotonic()
@@ -300,16 +301,33 @@ def reap_orphans(program_pid: int) -> None:
             continue
 
 
-def memory_bytes() -> int:
-    """Private resident memory of all descendants together."""
-    total = 0
-    for pid in descendants():
-        try:
-            fields = Path(f"/proc/{pid}/statm").read_text().split()
-        except OSError:
-            continue
-        total += (int(fields[1]) - int(fields[2])) * PAGE_BYTES
-    return total
+def memory_bytes(limit_bytes: int) -> int:
+    """Resident memory of all descendants together but for files', at most counted too high where it is below a limit.
+
+    What a process had when it forked, as the launcher of a training's ranks does, is in the quick sum once for each of
+    them. The kernel tells it apart by a look at every page, so it is asked only where that decides.
+    """
+    pids = descendants()
+    quick = sum(_resident_bytes(pid) for pid in pids)
+    return quick if quick <= limit_bytes else min(quick, sum(_divided_bytes(pid) for pid in pids))
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(fields[1]) - int(fields[2])) * PAGE_BYTES
+    except (OSError, ValueError, IndexError):  # it has ended
+        return 0
+
+
+def _divided_bytes(pid: int) -> int:
+    """A page that several processes have is divided among them (Linux 5.2 and newer; else as `_resident_bytes`)."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended, or is not ours to look at
+        return _resident_bytes(pid)
+    kib = [int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:")]
+    return kib[0] * 1024 if kib else _resident_bytes(pid)
 
 
 def write_exit(folder: Path, outcome: dict[str, Any]) -> None:

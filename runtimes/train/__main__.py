@@ -45,13 +45,14 @@ def main(argv: list[str] | None = None) -> NoReturn:
     # 1. From the first moment on, SIGTERM means: save at the next step's end, then leave.
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # one that came while it waited to become a rank
     # 2. The folders, this rank's place, and whether it is the one that writes events.
     container = read_container(os.environ, config=arguments.config, output=arguments.output)
     container.work_dir.mkdir(parents=True, exist_ok=True)
     cause_file(container, container.rank).unlink(missing_ok=True)
     events = EventWriter(container.events_path if container.is_leader else "")
     try:
-        # 3. A bad configuration is reported before torch is loaded.
+        # 3. A bad configuration is reported before torch is loaded, but for a rank that was forked with it.
         config = read_config(container.config_path)
         # 4. The training.
         from runtimes.train.loop import train

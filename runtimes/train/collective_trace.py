@@ -47,7 +47,7 @@ def record_collectives(environment: MutableMapping[str, str], work_dir: Path) ->
 
 
 def write_trace(work_dir: Path, rank: int) -> None:
-    """Write what this rank recorded; nothing where torch was never loaded, has no recorder, or the disk is full."""
+    """Write what this rank recorded; nothing where torch is not loaded, has no recorder, or the disk is full."""
     if "torch.distributed" not in sys.modules:
         return
     with suppress(Exception):  # this rank has failed for another reason, which must be reported

@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
+from runtimes import spare_ranks
 from runtimes.contract import Env, complete_checkpoints
 from runtimes.train.config import OFFLOADING_STRATEGIES
 from runtimes.train.strategies.registry import STRATEGIES
-from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses
+from tests.integration.runtimes.programs import MICRO_CONFIG, Work, kill_group, losses, wait_until
 
 pytestmark = [
     pytest.mark.gpu,
@@ -33,6 +35,18 @@ def test_cuda_training_computes_in_bfloat16_saves_and_exports(strategy: str, tmp
     assert work.events("evaluated")[-1]["loss"] < work.events("evaluated")[0]["loss"]
     assert [folder.name for folder in complete_checkpoints(work.checkpoints)] == ["step-00000010", "step-00000020"]
     assert (work.root / "output" / "model" / "model.safetensors").is_file()
+
+
+def test_ranks_that_use_the_gpu_were_forked(tmp_path: Path) -> None:
+    """What a training imports asks the driver for no devices, or CUDA would work in no fork."""
+    work = Work(tmp_path / "work", ranks=1, env={Env.DEVICE_KIND: "cuda"}).write({**MICRO_CONFIG, "steps": 200})
+    process = work.start()
+    try:
+        wait_until(lambda: bool(work.events("step")), process)
+        names = [each.name() for each in psutil.Process(process.pid).children()]
+    finally:
+        kill_group(process)
+    assert names == [spare_ranks.NAME]
 
 
 @pytest.mark.parametrize("strategy", OFFLOADING_STRATEGIES)

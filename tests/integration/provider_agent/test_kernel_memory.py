@@ -33,9 +33,9 @@ def end_of(
     os.close(writer)
     memory = process_supervisor.memory_bytes
 
-    def and_then_the_kernel_ends_some() -> int:
+    def and_then_the_kernel_ends_some(limit_bytes: int) -> int:
         vmstat.write_text(f"pgfault 99\noom_kill {3 + kills}\n")
-        return memory()
+        return memory(limit_bytes)
 
     monkeypatch.setattr(process_supervisor, "memory_bytes", and_then_the_kernel_ends_some)
     launch = {"memory_mib_max": 0, "memory_mib_share": share_mib, "grace_seconds": 1}
@@ -66,3 +66,32 @@ def test_other_ends_are_not_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share_mib: int, kills: int, end: str
 ) -> None:
     assert "out_of_memory" not in end_of(tmp_path, monkeypatch, share_mib=share_mib, kills=kills, end=end)
+
+
+FORKS = """
+import os, sys, time
+from provider_agent.executors import process_supervisor
+reader, writer = os.pipe()
+if os.fork() == 0:
+    held = b"x" * {mib} * 2**20
+    for _ in range(3):
+        if os.fork() == 0:
+            break
+    os.write(writer, b"r")
+    time.sleep(60)
+while len(process_supervisor.descendants()) < 4 or len(os.read(reader, 1)) < 1:
+    time.sleep(0.05)
+time.sleep(0.2)
+found = [process_supervisor.memory_bytes(limit) // 2**20 for limit in (10**15, 300 * 2**20)]
+print(*found, flush=True)
+os.killpg(0, 9)
+"""
+
+
+def test_what_forks_share_is_counted_once_where_that_decides() -> None:
+    """A launcher and the ranks that were forked from it, near a limit."""
+    program = FORKS.format(mib=200)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as ended:
+        quick, exact = map(int, ended.communicate(timeout=60)[0].split())
+    assert quick > 4 * 200
+    assert 200 <= exact < 300

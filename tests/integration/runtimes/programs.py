@@ -52,6 +52,10 @@ abort = lambda: atexit.register(os.abort)
 if "LOCAL_RANK" in os.environ: abort()
 os.register_at_fork(after_in_child=abort)
 """
+NO_FORKS = """
+from runtimes import spare_ranks
+spare_ranks.start_spares = lambda *_: None
+"""
 
 
 @dataclass
@@ -61,7 +65,7 @@ class Work:
     root: Path
     ranks: int
     env: dict[str, str] = field(default_factory=dict)
-    launched: bool = True  # False: one rank without torchrun, which saves the seconds of loading torch twice
+    launched: bool = True  # False: one rank without torchrun
     module: str = "runtimes.train"
 
     @property
@@ -113,11 +117,11 @@ class Work:
         return finish(self.start())
 
 
-def abort_on_exit(folder: Path) -> str:
-    """A folder for PYTHONPATH: a rank aborts in its interpreter's shutdown, as gloo makes it do on a busy computer in
-    one of three tries."""
+def abort_on_exit(folder: Path, *, forks: bool = True) -> str:
+    """A folder for PYTHONPATH, with which torchrun's ranks are forked from our launcher, or never: a rank aborts in its
+    interpreter's shutdown, as gloo makes it do on a busy computer in one of three tries."""
     folder.mkdir(parents=True)
-    (folder / "sitecustomize.py").write_text(ABORTS_ON_EXIT)
+    (folder / "sitecustomize.py").write_text(ABORTS_ON_EXIT + ("" if forks else NO_FORKS))
     return str(folder)
 
 

@@ -42,8 +42,9 @@ def test_finished_training_reports_every_stage_in_events(uninterrupted: Work) ->
     assert evaluated[100] < evaluated[0] - 1
 
 
-def test_finished_rank_is_not_aborted_by_what_gloo_still_holds(tmp_path: Path) -> None:
-    hook = abort_on_exit(tmp_path / "hook")
+@pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
+def test_finished_rank_is_not_aborted_by_what_gloo_still_holds(forks: bool, tmp_path: Path) -> None:
+    hook = abort_on_exit(tmp_path / "hook", forks=forks)
     path = os.pathsep.join([hook, str(Path(__file__).parents[4])])
     work = Work(tmp_path / "work", ranks=2, env={"PYTHONPATH": path})
     work.write({**MICRO_CONFIG, "steps": 1, "sample_every": -1})

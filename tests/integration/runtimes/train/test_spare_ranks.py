@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from runtimes.contract import Env, ExitCode
 from runtimes.spare_ranks import COMMAND, NAME, start_spares
 from tests import warm
-from tests.integration.runtimes.programs import SECONDS_MAX
+from tests.integration.runtimes.programs import MICRO_CONFIG, SECONDS_MAX, Work
 
 # What a launcher does, in a process of its own: forks are never made of a test's.
 LAUNCHER = """
@@ -25,11 +26,13 @@ family = [(each.name(), each.pid) for each in psutil.Process().children()]
 """
 
 
-def launcher(then: str, *, count: int = 1, before: str = "") -> subprocess.CompletedProcess[str]:
+def launcher(
+    then: str, *, count: int = 1, before: str = "", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     program = LAUNCHER.format(count=count, before=before, then=then)
     return subprocess.run(
         [sys.executable, "-c", program],
-        env=warm.environment(),
+        env=warm.environment() | dict(env or {}),
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
@@ -68,6 +71,24 @@ def test_a_spare_that_has_ended_and_another_program_are_started_as_ever() -> Non
         "print(spares.take(COMMAND, {}))"
     )
     assert ended.stdout.split() == ["None", "None"], ended.stderr
+
+
+def test_a_rank_has_one_thread_though_libraries_had_more() -> None:
+    threads = "print(os.listdir('/proc/self/task'), len(os.listdir(f'/proc/{family[0][1]}/task')))"
+    ended = launcher(threads, env={"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"})
+    assert ended.stdout.endswith(" 1\n"), ended.stdout + ended.stderr
+
+
+def test_a_stop_that_comes_while_it_waits_is_kept_for_the_rank(tmp_path: Path) -> None:
+    work = Work(tmp_path / "work", ranks=1).write({**MICRO_CONFIG, "steps": 1000})
+    env = warm.environment() | {Env.WORK_DIR: str(work.root), Env.EVENTS: str(work.root / "events.jsonl")}
+    ended = launcher(
+        "os.kill(family[0][1], 15)\n"
+        f"rank = spares.take(COMMAND, json.loads({json.dumps(env)!r}))\n"
+        f"print(rank.wait({SECONDS_MAX}))"
+    )
+    assert int(ended.stdout.splitlines()[-1]) == ExitCode.STOPPED, ended.stderr
+    assert [event["step"] for event in work.events("checkpointed")] == [1]
 
 
 def test_nothing_is_forked_where_the_driver_was_asked_for_devices() -> None:
