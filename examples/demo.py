@@ -12,7 +12,8 @@
 10 a job paid straight from the customer's wallet: signed for this job alone, paid by the contract
 11 everything is stopped, and nothing is left running
 
-`--until resumed` ends after 4: once the job runs elsewhere from its last complete checkpoint, it is cancelled.
+`--until planned` ends after 3. `--until resumed` ends after 4: once the job runs elsewhere from its last complete
+checkpoint, it is cancelled.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ DEPOSIT = "5.00"
 NODES = [("swift", "0.70", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
 ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 420
 END_SECONDS = 120
-RESUMED = "resumed"
+PLANNED, RESUMED = "planned", "resumed"
 RISES_BEYOND = 2  # of the cost
 
 
@@ -85,6 +86,8 @@ class Demo:
         self.wait_for_offers(alice)
         title(3, "What would it cost?")
         chosen = self.plan(alice)
+        if self.until == PLANNED:
+            return
         title(4, "Launch, and kill the node in the middle")
         job = self.launch_and_kill(alice, chosen)
         if self.until == RESUMED:
@@ -338,7 +341,7 @@ def evaluated(souk: Souk, job: JobView) -> list[tuple[int, float]]:
 def main() -> int:
     """Run the chapters, then stop everything; 0 only if every claim held."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description="The whole product on real input.")
-    parser.add_argument("--until", choices=(RESUMED,), default="", help="stop once the job was resumed elsewhere")
+    parser.add_argument("--until", choices=(PLANNED, RESUMED), default="", help="where to stop")
     until = parser.parse_args().until
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="souk-demo-", dir="/tmp"))

@@ -79,6 +79,7 @@ if os.fork() == 0:
             break
     os.write(writer, b"r")
     time.sleep(60)
+    os._exit(0)
 while len(process_supervisor.descendants()) < 4 or len(os.read(reader, 1)) < 1:
     time.sleep(0.05)
 time.sleep(0.2)

@@ -71,7 +71,14 @@ def freeze_group(process: subprocess.Popen[str]) -> None:
         os.kill(pid, signal.SIGSTOP)
 
 
-@pytest.mark.parametrize(("lost", "is_frozen"), [(1, False), (0, False), (1, True)], ids=["second", "first", "frozen"])
+@pytest.mark.parametrize(
+    ("lost", "is_frozen"),
+    [
+        pytest.param(1, False, id="second", marks=pytest.mark.soak),
+        pytest.param(0, False, id="first"),
+        pytest.param(1, True, id="frozen"),
+    ],
+)
 def test_the_rest_of_a_gang_goes_on_with_another_node(
     lost: int, is_frozen: bool, uninterrupted: Work, tmp_path: Path
 ) -> None:
