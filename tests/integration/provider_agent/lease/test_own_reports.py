@@ -10,19 +10,22 @@ import pytest
 
 from jobs.running.curve_points import read_readings
 from provider_agent.protocol import Reason
-from tests.integration.provider_agent.conftest import REPOSITORY, Bob, python
+from tests.integration.provider_agent.conftest import REPOSITORY, Bob, eventually, python
 from tests.integration.provider_agent.endings import until_ended
 from tests.integration.provider_agent.fake_server import FakeServer
 
 pytestmark = pytest.mark.timeout(300)
 
 REPORTS = """
+import os, time
 from runtimes import reporting as souk
 souk.started(steps_total=3)
 for step in (1, 2, 3):
     souk.report(step, loss=3 / step, accuracy=step / 9)
 with souk.checkpoint(3) as folder:
     (folder / "state").write_text("three")
+while not os.path.exists("go"):  # what is saved at the very end may come too late to be sent
+    time.sleep(0.1)
 """
 
 
@@ -36,6 +39,8 @@ def running(bob: Bob) -> Bob:
 
 def test_an_own_command_reports_steps_and_saves_a_checkpoint(running: Bob, server: FakeServer) -> None:
     lease = server.give(running.assignment(*python(REPORTS)))
+    eventually(lambda: any(each.is_complete for each in server.artifacts.values()), "the checkpoint")
+    running.let_go(lease.assignment.lease_id)
     assert until_ended(lease).reason == Reason.COMPLETED
     events = [json.loads(line) for line in lease.events.splitlines()]
     assert [event["event"] for event in events] == ["started", "step", "step", "step", "checkpointed"]
