@@ -12,7 +12,7 @@
 10 a job paid straight from the customer's wallet: signed for this job alone, paid by the contract
 11 everything is stopped, and nothing is left running
 
-`--until planned` ends after 3. `--until resumed` ends after 4: once the job runs elsewhere from its last complete
+`--until up` ends after 1. `--until resumed` ends after 4: once the job runs elsewhere from its last complete
 checkpoint, it is cancelled.
 """
 
@@ -61,7 +61,7 @@ DEPOSIT = "5.00"
 NODES = [("swift", "0.70", "0,1"), ("steady", "0.50", "0,1"), ("slow", "0.45", "0")]
 ENROL_SECONDS, PLACE_SECONDS, TRAIN_SECONDS = 180, 60, 420
 END_SECONDS = 120
-PLANNED, RESUMED = "planned", "resumed"
+UP, RESUMED = "up", "resumed"
 RISES_BEYOND = 2  # of the cost
 
 
@@ -79,6 +79,8 @@ class Demo:
         """All chapters, in order; each prints how long the one before took."""
         title(1, "A marketplace of your own")
         self.start_market()
+        if self.until == UP:
+            return
         title(2, "Three providers lend their nodes, one customer brings money")
         alice = self.bring_money()
         for name, price, cores in NODES:
@@ -86,8 +88,6 @@ class Demo:
         self.wait_for_offers(alice)
         title(3, "What would it cost?")
         chosen = self.plan(alice)
-        if self.until == PLANNED:
-            return
         title(4, "Launch, and kill the node in the middle")
         job = self.launch_and_kill(alice, chosen)
         if self.until == RESUMED:
@@ -341,7 +341,7 @@ def evaluated(souk: Souk, job: JobView) -> list[tuple[int, float]]:
 def main() -> int:
     """Run the chapters, then stop everything; 0 only if every claim held."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description="The whole product on real input.")
-    parser.add_argument("--until", choices=(PLANNED, RESUMED), default="", help="where to stop")
+    parser.add_argument("--until", choices=(UP, RESUMED), default="", help="where to stop")
     until = parser.parse_args().until
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="souk-demo-", dir="/tmp"))

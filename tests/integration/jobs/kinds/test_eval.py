@@ -57,6 +57,7 @@ def evaluation(**changes: Any) -> Spec:
 
 @NEEDS_HARNESS
 @pytest.mark.slow
+@pytest.mark.soak
 def test_an_evaluation_is_placed_run_and_its_result_kept(alice: Organisation, bobs_node: Node, tmp_path: Path) -> None:
     eventually(lambda: EVALUATION_FEATURE in Node.objects.get(pk=bobs_node.pk).facts["runtime_features"])
     spec = evaluation()
