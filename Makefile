@@ -145,11 +145,11 @@ soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorga
 	    $(BIN)/python -m pytest -s tests/chain/test_schedules.py; \
 	done
 	SOUK_CHECKPOINT_KILLS=$(SOAK_CHECKPOINT_KILLS) $(BIN)/python -m pytest -s tests/integration/runtimes/train/test_kills.py
-	SOUK_REDIS_SCHEDULES=$(SOAK_REDIS_SCHEDULES) $(BIN)/python -m pytest -s tests/acceptance/test_emptied_redis.py
-	SOUK_KILL_SCHEDULES=$(SOAK_KILL_SCHEDULES) $(BIN)/python -m pytest -s tests/acceptance/test_kill_schedules.py
+	SOUK_SOAK=1 SOUK_REDIS_SCHEDULES=$(SOAK_REDIS_SCHEDULES) $(BIN)/python -m pytest -s tests/acceptance/test_emptied_redis.py
+	SOUK_SOAK=1 SOUK_KILL_SCHEDULES=$(SOAK_KILL_SCHEDULES) $(BIN)/python -m pytest -s tests/acceptance/test_kill_schedules.py
 	SOUK_LINE_BYTES=$(SOAK_LINE_BYTES) $(BIN)/python -m pytest -s tests/acceptance/test_behind_nat.py \
 	  -k 'join_from or large_output'
-	$(SOAK_ONLY) tests
+	$(SOAK_ONLY) tests --ignore tests/acceptance
 	SOUK_FUZZ_EXAMPLES=$(SOAK_FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ) --timeout $(SOAK_TEST_SECONDS)
 	SOUK_EXAMPLES_TIMES=$(SOAK_EXAMPLES_TIMES) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)

@@ -39,6 +39,7 @@ def end_of(souk: Souk, job: JobView, server: redis.Redis, dice: random.Random) -
     return view, emptied
 
 
+@pytest.mark.soak
 def test_a_job_ends_as_ever_however_often_redis_is_emptied(market: Market, alice: Party) -> None:
     sockets = Path(market.operator["data"]) / "run"
     url = os.environ.get("REDIS_URL") or embedded_redis.url_for(sockets)

@@ -69,6 +69,7 @@ def test_fifty_schedules_have_every_blow_moment_and_rank() -> None:
     assert schedules == [draw_schedule(seed) for seed in range(1, 51)]
 
 
+@pytest.mark.soak
 def test_gangs_complete_whoever_is_killed_or_hangs(market: Market, alice: Party, rack: Party) -> None:
     market.deposit(alice, f"{1 + SCHEDULES}.00")
     with souk_of(market, alice) as souk:

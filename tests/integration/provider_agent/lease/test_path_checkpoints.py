@@ -163,6 +163,7 @@ def test_two_ranks_of_the_tutorial_go_on_from_their_snapshot(running: Bob, serve
     assert all(torch.equal(ours[name], value) for name, value in reference.items())
 
 
+@pytest.mark.soak
 def test_a_lightning_trainer_goes_on_from_its_last_checkpoint(running: Bob, server: FakeServer, tmp_path: Path) -> None:
     command = [sys.executable, f"input/{LIGHTNING.name}", "48"]
     first = give_script(running, server, LIGHTNING, [*command, "0.5"], checkpoint=of_path("results"))
