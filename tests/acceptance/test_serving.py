@@ -310,6 +310,15 @@ def test_a_model_falls_asleep_and_a_request_wakes_it(world: World) -> None:
     # Awake for long enough to be seen so, on a computer that has much else to do.
     scale = {"idle": "20s", "wake": "2m"}
     asleep = world.serve(world.spec("tiny-sleeper", replicas={"min": 0, "max": 1}, scale=scale), ready=0)
+    try:
+        _fall_asleep_and_wake(world, asleep)
+    finally:  # what it was waiting for, and its name is free for another try
+        print(world.souk.endpoint(asleep.endpoint_id))
+        world.souk.cancel(asleep.job_id)
+    wait_for("it to end", lambda: world.souk.job(asleep.job_id).state == "cancelled", REPLACED_SECONDS)
+
+
+def _fall_asleep_and_wake(world: World, asleep: EndpointView) -> None:
     wait_for("it to sleep", lambda: world.souk.endpoint(asleep.endpoint_id).state == "asleep", REPLACED_SECONDS)
     client = world.client(world.key()[1])
     answer = client.chat.completions.create(model="tiny-sleeper", messages=HELLO, max_tokens=5)
@@ -318,8 +327,6 @@ def test_a_model_falls_asleep_and_a_request_wakes_it(world: World) -> None:
     # The caller's answer arrives before the gateway's next sync reports the replica to the marketplace.
     wait_for("it to be ready", lambda: world.souk.endpoint(asleep.endpoint_id).state == "ready", SOON_SECONDS)
     wait_for("it to sleep", lambda: world.souk.endpoint(asleep.endpoint_id).state == "asleep", REPLACED_SECONDS)
-    world.souk.cancel(asleep.job_id)
-    wait_for("it to end", lambda: world.souk.job(asleep.job_id).state == "cancelled", REPLACED_SECONDS)
 
 
 def test_at_the_end_all_is_billed_and_no_node_ever_opened_a_port(world: World, chat: EndpointView) -> None:
