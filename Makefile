@@ -57,7 +57,7 @@ SOAK_LINE_BYTES ?= 10000000000
 SOAK_FUZZ_EXAMPLES ?= 10000
 SOAK_EXAMPLES_TIMES ?= 20
 SOAK_TEST_SECONDS ?= 7200
-# A variant of what other tests show, which takes as long as those again: left out by tests/conftest.py.
+# Slow variants of what other tests show: left out elsewhere by tests/conftest.py.
 SOAK_ONLY := SOUK_SOAK=1 $(BIN)/python -m pytest -m soak
 
 .PHONY: help demo up test evm runtimes agent gpu containers embedded fuzz anvil models escrow-model money-model coverage acceptance mutants soak slowest check $(CHECKS) bench lock openapi contracts format clean
