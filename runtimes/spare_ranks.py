@@ -32,8 +32,12 @@ from runtimes.generations import die_with_parent
 MODULE = "runtimes.train"  # the only one that ranks are forked for
 COMMAND = (sys.executable, "-u", "-m", MODULE)  # as torchrun begins a rank's
 # What a rank imports once it has read its configuration; then what the models of all families import.
-LOADED = ("runtimes.train.loop",)
-LOADED_OF_MODELS = ("transformers.modeling_layers", "transformers.models.auto.modeling_auto", "transformers.generation")
+LOADED = (
+    "runtimes.train.loop",
+    "transformers.modeling_layers",
+    "transformers.models.auto.modeling_auto",
+    "transformers.generation",
+)
 NAME = "souk-rank"  # what `top` and `ps -o comm` show; their command lines are the launcher's
 READY = b"r"
 ORDER_BYTES_MAX = 4 << 20  # an environment and arguments; the kernel gives a program less
@@ -48,15 +52,15 @@ class ForkedRank:
     def __init__(self, pid: int, line: socket.socket) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._line: socket.socket | None = line
+        self.line: socket.socket | None = line
 
     def become(self, arguments: Sequence[str], env: Mapping[str, str]) -> bool:
         """Give it its environment and arguments; False where it has ended."""
-        if self._line is None or self.poll() is not None:
+        if self.line is None or self.poll() is not None:
             return False
         order = json.dumps({"arguments": list(arguments), "environment": dict(env)})
-        with self._line as line:
-            self._line = None
+        with self.line as line:
+            self.line = None
             try:
                 line.sendall(order.encode() + b"\n")
             except OSError:
@@ -65,9 +69,9 @@ class ForkedRank:
 
     def release(self) -> None:
         """It is not needed: it ends."""
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+        if self.line is not None:
+            self.line.close()
+            self.line = None
 
     def poll(self) -> int | None:
         """As Popen's: the exit code, a signal as its negative number, None as long as it runs."""
@@ -139,10 +143,7 @@ class SpareRanks:
             theirs.close()
             return None
         if pid == 0:
-            ours.close()
-            for earlier in self._waiting:
-                earlier.release()  # its line has to close with the launcher's end
-            _wait_to_become(theirs, parent)
+            _wait_to_become(theirs, parent, [ours, *(each.line for each in self._waiting)])
         theirs.close()
         rank = ForkedRank(pid, ours)
         with contextlib.suppress(OSError):
@@ -170,15 +171,21 @@ def start_spares(env: Mapping[str, str], module: str) -> SpareRanks | None:
 
 def load() -> None:
     """Import what a rank does."""
-    for name in (*LOADED, *LOADED_OF_MODELS):
+    for name in LOADED:
         importlib.import_module(name)
     gc.freeze()  # what is loaded stays: a collection would write to every page of it, in each rank
 
 
-def _wait_to_become(line: socket.socket, parent: int) -> NoReturn:
-    """In the fork: wait for the order, become the rank, and never return into the launcher's code."""
+def _wait_to_become(line: socket.socket, parent: int, others: Sequence[socket.socket | None]) -> NoReturn:
+    """In the fork: wait for the order, become the rank, and never return into the launcher's code.
+
+    `others` are the launcher's ends of all lines, which have to close with the launcher's end.
+    """
     code = int(ExitCode.INTERNAL)
     try:
+        for other in others:
+            if other is not None:
+                other.close()
         os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the rank has its handler
         ctypes.CDLL(None).prctl(PR_SET_NAME, NAME.encode(), 0, 0, 0)

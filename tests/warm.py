@@ -27,8 +27,8 @@ from typing import Any
 
 from runtimes import spare_ranks
 from runtimes.contract import Env
+from runtimes.generations import PR_SET_CHILD_SUBREAPER
 
-PR_SET_CHILD_SUBREAPER = 36  # Linux, prctl(2)
 REQUEST_BYTES_MAX = 1 << 20
 REPOSITORY = str(Path(__file__).parents[1])
 OWN_VARIABLES = "SOUK_"  # what programs read when they run, never when they are imported

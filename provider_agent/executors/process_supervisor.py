@@ -302,10 +302,10 @@ def reap_orphans(program_pid: int) -> None:
 
 
 def memory_bytes(limit_bytes: int) -> int:
-    """Resident memory of all descendants together but for files', at most counted too high where it is below a limit.
+    """Resident memory of all descendants together, but for files'. Below `limit_bytes` it may be counted too high.
 
-    What a process had when it forked, as the launcher of a training's ranks does, is in the quick sum once for each of
-    them. The kernel tells it apart by a look at every page, so it is asked only where that decides.
+    What a process had when it forked, as the launcher of a training's ranks does, is in the quick sum once for each
+    fork. To know it exactly the kernel looks at every page, so it is asked only where that decides.
     """
     pids = descendants()
     quick = sum(_resident_bytes(pid) for pid in pids)

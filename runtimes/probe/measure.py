@@ -88,7 +88,7 @@ def seconds_of(work: Callable[[], object], seconds: float, device: torch.device)
 
     A stretch is far longer than a scheduler's slice and counts waiting for the processor: a device that shares its core
     with another must show it. Where a single call takes longer than `seconds`, as bfloat16 does on a processor that
-    lacks it, that one is the measurement: fifteen would keep a provider waiting for a minute a device.
+    lacks it, that one is the measurement.
     """
     best, ends_at = float("inf"), time.perf_counter() + seconds
     for _ in range(STRETCHES):

@@ -15,7 +15,7 @@ from tests.integration.runtimes.programs import MICRO_CONFIG, SECONDS_MAX, Work
 
 # What a launcher does, in a process of its own: forks are never made of a test's.
 LAUNCHER = """
-import json, os, sys, time
+import json, os, sys
 import psutil
 from runtimes.spare_ranks import COMMAND, SpareRanks, load
 {before}
