@@ -13,6 +13,7 @@ self_test_result.py   the result of the last self-test, as it is kept
 health.py             load figures, and devices that fail
 benchmark.py          measures the devices with runtimes.probe
 device_checks.py      answers the marketplace's device checks
+own_programs.py       programs that the agent runs for itself, and ends whole
 speeds.py             speed of the disk and of the connection to the marketplace
 links.py              answers the marketplace's demands to probe a link to another node
 fabric_probe.py       probes one link: reachable both ways, round trip, bandwidth

@@ -9,7 +9,6 @@ import asyncio
 import fcntl
 import json
 import logging
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from provider_agent.context import AgentContext
 from provider_agent.devices.base import cores_of
 from provider_agent.errors import ExecutorFailed
 from provider_agent.executors.base import LaunchSpec, log_path
+from provider_agent.node.own_programs import run_program
 from provider_agent.protocol import DeviceFacts, DeviceKind, DeviceMeasurement, MeasurementRequest
 
 PROBE_SECONDS = 4
@@ -78,23 +78,15 @@ async def hold_benchmark_lock(context: AgentContext) -> AsyncIterator[None]:
 async def _run_probe(context: AgentContext, devices: list[DeviceFacts], *, seconds: int) -> MeasurementRequest:
     """Run the probe through the executor, as any program, and read the JSON line it prints."""
     spec = probe_spec(context, "runtimes.probe", devices, ["--seconds", str(seconds), "--json"])
-    spec.work.mkdir(parents=True)
-    try:
-        handle = await context.executor.start(spec)
-        try:
-            async with asyncio.timeout(BENCHMARK_SECONDS_MAX):
-                while (ended := await context.executor.poll(handle)) is None:  # noqa: ASYNC110 - polling a process
-                    await asyncio.sleep(POLL_SECONDS)
-        finally:
-            await context.executor.kill(handle)
-            await context.executor.cleanup(handle)
+    async with run_program(context.executor, spec) as handle:
+        async with asyncio.timeout(BENCHMARK_SECONDS_MAX):
+            while (ended := await context.executor.poll(handle)) is None:  # noqa: ASYNC110 - polling a process
+                await asyncio.sleep(POLL_SECONDS)
         printed = log_path(spec.folder).read_text(errors="replace")
-        found = _read_result(printed)
-        if ended.code != 0 or found is None:
-            raise ExecutorFailed(f"The probe failed ({ended}): {printed[-LOG_CHARACTERS_SHOWN:]}")
-        return _map_to_devices(devices, found)
-    finally:
-        shutil.rmtree(spec.folder, ignore_errors=True)
+    found = _read_result(printed)
+    if ended.code != 0 or found is None:
+        raise ExecutorFailed(f"The probe failed ({ended}): {printed[-LOG_CHARACTERS_SHOWN:]}")
+    return _map_to_devices(devices, found)
 
 
 def probe_spec(context: AgentContext, module: str, devices: list[DeviceFacts], options: list[str]) -> LaunchSpec:

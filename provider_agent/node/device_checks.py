@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import shutil
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
@@ -20,6 +19,7 @@ from provider_agent.errors import AgentError, ExecutorFailed, Refused
 from provider_agent.executors.base import Handle, LaunchSpec, log_path
 from provider_agent.journal import FACT_CHECK
 from provider_agent.node.benchmark import hold_benchmark_lock, probe_spec
+from provider_agent.node.own_programs import run_program
 from provider_agent.node.speeds import give_back_memory
 from provider_agent.protocol import (
     CheckCommit,
@@ -104,16 +104,8 @@ async def _run(context: AgentContext, check_id: UUID) -> CheckVerdict:
     executor = context.executor
     spec = probe_spec(context, "runtimes.probe.challenge", list(context.devices.values()), [])
     spec.argv.extend(["--folder", executor.seen_work(spec.folder)])
-    spec.work.mkdir(parents=True)
-    try:
-        handle = await executor.start(spec)
-        try:
-            return await _exchange(context, check_id, _Program(context, spec, handle))
-        finally:
-            await executor.kill(handle)
-            await executor.cleanup(handle)
-    finally:
-        shutil.rmtree(spec.folder, ignore_errors=True)
+    async with run_program(executor, spec) as handle:
+        return await _exchange(context, check_id, _Program(context, spec, handle))
 
 
 class _Program:
