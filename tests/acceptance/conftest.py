@@ -12,6 +12,17 @@ import pytest
 from examples.market import Market, Party
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under `pytest --dist loadgroup` one worker has all tests of the shared marketplace, the others have whole files.
+
+    With `loadfile` each worker would start a marketplace, install its agents, and keep both to the end.
+    """
+    for item in items:
+        is_shared = "market" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("market" if is_shared else item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def market() -> Iterator[Market]:
     """`souk up` in a temporary folder, with two nodes of different prices."""

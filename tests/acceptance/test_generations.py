@@ -1,14 +1,18 @@
-"""A training on two nodes of a rack loses one, agent and all: the third takes its place, the other one never stops."""
+"""Two nodes of a rack train one model together.
+
+When one of them is lost, agent and all, the third takes its place, and the other one never stops.
+"""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from examples.market import SOUK, Market, NodeOptions, Party, kill_tree, run_json, wait_for
+from examples.market import SOUK, Market, NodeOptions, Party, kill_tree, run, run_json, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
@@ -18,6 +22,7 @@ pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 
 NAMES = ("trio-0", "trio-1", "trio-2")
 STEPS = 400
+PAIR: dict[str, Any] = {"gpus": 1, "nodes": 2, "kind": "any", "isolation": "none", "region": "trio"}
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +40,32 @@ def wait_for_checkpoint(souk: Souk, job: JobView) -> int:
     return wait_for("a checkpoint of both nodes", look, 180)
 
 
+def test_two_nodes_of_a_rack_train_one_model_together(
+    market: Market, alice: Party, trio: Party, tmp_path: Path
+) -> None:
+    with souk_of(market, alice) as souk:
+        job = launch(souk, TINY | {"resources": PAIR, "work": {"steps": 60}})
+        ended = wait_until(souk, job, ENDS)
+        assert ended.state == "completed", ended.message
+        (attempt,) = ended.attempts
+        names = {lease.node_name for lease in attempt.leases}
+        assert len(names) == 2
+        assert names < set(NAMES)
+    env = alice.env(market.server)
+    links = run_json([SOUK, "provider", "links"], trio.env(market.server))
+    assert all(link["round_trip_us"] > 0 for link in links)
+    assert all(link["bandwidth_bytes_per_second"] > 10_000_000 for link in links)
+    run([SOUK, "download", str(job.job_id), "--into", str(tmp_path)], env)
+    assert [path.stat().st_size > 0 for path in tmp_path.rglob("model.safetensors")] == [True], "written by one rank"
+    bill = run_json([SOUK, "bill", str(job.job_id)], env)
+    assert bill["verified"] is True
+    charges = {line["node_name"]: line["charge_usd_micros"] for line in bill["bill"]["lines"]}
+    assert set(charges) == names
+    assert all(charge > 0 for charge in charges.values())
+
+
 def test_the_other_node_goes_on_with_a_third_one(market: Market, alice: Party, trio: Party) -> None:
-    resources = {"gpus": 1, "nodes": 2, "kind": "any", "isolation": "none", "region": "trio"}
-    spec: dict[str, Any] = TINY | {"resources": resources, "work": {"steps": STEPS}}
+    spec = TINY | {"resources": PAIR, "work": {"steps": STEPS}}
     with souk_of(market, alice) as souk:
         job = launch(souk, spec)
         step = wait_for_checkpoint(souk, job)
