@@ -303,8 +303,15 @@ def test_an_agent_that_crashed_comes_back_by_itself(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(
     ("version", "changes", "why"),
-    [("0.4.0", CRASHES, "did not start"), ("0.5.0", CANNOT_SYNC, f"did not check in within {CHECK_IN_SECONDS} s")],
-    ids=["it crashes at its start", "it runs and cannot sync"],
+    [
+        pytest.param("0.4.0", CRASHES, "did not start", id="it crashes at its start", marks=pytest.mark.soak),
+        pytest.param(
+            "0.5.0",
+            CANNOT_SYNC,
+            f"did not check in within {CHECK_IN_SECONDS} s",
+            id="it runs and cannot sync",
+        ),
+    ],
 )
 def test_a_bad_release_is_rolled_back_and_its_rollout_halts(
     fleet: Fleet, version: str, changes: dict[str, tuple[str, str]], why: str

@@ -24,6 +24,8 @@ def connect(url: str, timeout: float) -> Any:
 
         def _make_request(self, method: Any, request_data: bytes) -> bytes:
             session = self._request_session_manager.cache_and_return_session(URI(url))
+            if session.trust_env:
+                _read_environment(session, url)
             deadline = time.monotonic() + timeout
             with session.post(
                 url,
@@ -56,6 +58,12 @@ def is_refusal(error: Exception) -> bool:
     from web3.exceptions import Web3RPCError
 
     return isinstance(error, Web3RPCError | AnswerRefused)
+
+
+def _read_environment(session: Any, url: str) -> None:
+    """Proxies and certificates of the environment, once: requests would read all variables again at every question."""
+    found = session.merge_environment_settings(url, {}, None, None, None)
+    session.proxies, session.verify, session.trust_env = dict(found["proxies"]), found["verify"], False
 
 
 def _read(response: Any, deadline: float) -> bytes:
