@@ -114,7 +114,7 @@ money-model: $(INSTALLED)
 	SOUK_MONEY_STEPS=$(MONEY_STEPS) $(BIN)/python -m pytest -s -m money_model tests/integration/billing
 
 acceptance: $(INSTALLED) ## whole marketplaces and installations, nodes of other organisations, a network that fails
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder tests/acceptance $(WHOLE_INSTALL)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/acceptance $(WHOLE_INSTALL)
 
 # Takes twice as long as those tests. tests/coverage_table.py compares two of its tables.
 coverage: $(INSTALLED) ## which lines and branches all tests but acceptance and containers run: benchmarks/results/coverage.json

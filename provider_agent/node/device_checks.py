@@ -47,7 +47,7 @@ class DeviceChecks:
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # the newest, and those whose programs are still being ended
         self._check_id: UUID | None = None
 
     def accept(self, check_id: UUID | None, *, is_idle: bool) -> None:
@@ -56,24 +56,25 @@ class DeviceChecks:
             self.cancel()
         if check_id is not None and check_id != self._check_id and is_idle:
             self._check_id = check_id
-            self._task = asyncio.create_task(_answer(self._context, check_id), name="check")
+            task = asyncio.create_task(_answer(self._context, check_id), name="check")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     @property
     def is_busy(self) -> bool:
-        """Whether one is being answered."""
-        return self._task is not None and not self._task.done()
+        """Whether one is being answered, or ended."""
+        return bool(self._tasks)
 
     def cancel(self) -> None:
         """End the check's program; a lease waits for the devices until it has ended."""
-        if self._task is not None and not self._task.done():
+        for task in self._tasks:
             log.info("The device check is cancelled. check_id=%s", self._check_id)
-            self._task.cancel()
+            task.cancel()
 
     async def close(self) -> None:
-        """End the program before the agent ends."""
+        """End the programs before the agent ends."""
         self.cancel()
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 async def _answer(context: AgentContext, check_id: UUID) -> None:

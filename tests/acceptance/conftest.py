@@ -6,21 +6,41 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from examples.market import Market, Party
 
+SHARED = "the shared marketplace"
+# These start a marketplace of their own. One that is missing here only waits for the shared one's worker.
+HAVE_THEIR_OWN = ("test_behind_nat.py", "test_serving.py", "test_updates.py")
+BEGIN_FIRST = ("tests/acceptance/test_serving.py", SHARED, "tests/acceptance/test_behind_nat.py")  # the longest
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under `pytest --dist loadgroup` one worker has all tests of the shared marketplace, the others have whole files.
 
-    With `loadfile` each worker would start a marketplace, install its agents, and keep both to the end.
+class OneSharedMarketplace(LoadFileScheduling):
+    """One worker gets every file that uses the shared marketplace; all other files are given out one by one.
+
+    Otherwise each worker that gets one of them starts a marketplace, installs its agents, and keeps both to the end.
     """
-    for item in items:
-        is_shared = "market" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("market" if is_shared else item.path.stem))
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = Path(super()._split_scope(nodeid))
+        is_own = path.name in HAVE_THEIR_OWN or "acceptance" not in path.parts
+        return str(path) if is_own else SHARED
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        for scope in reversed(BEGIN_FIRST):
+            if scope in self.workqueue:
+                self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """For `pytest --dist loadfile`."""
+    return OneSharedMarketplace(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -61,9 +61,13 @@ def is_refusal(error: Exception) -> bool:
 
 
 def _read_environment(session: Any, url: str) -> None:
-    """Proxies and certificates of the environment, once: requests would read all variables again at every question."""
+    """Proxies, certificates and ~/.netrc, once: requests would read all of them again at every question."""
+    from requests.utils import get_netrc_auth
+
     found = session.merge_environment_settings(url, {}, None, None, None)
-    session.proxies, session.verify, session.trust_env = dict(found["proxies"]), found["verify"], False
+    session.proxies, session.verify = dict(found["proxies"]), found["verify"]
+    session.auth = session.auth or get_netrc_auth(url)
+    session.trust_env = False
 
 
 def _read(response: Any, deadline: float) -> bytes:

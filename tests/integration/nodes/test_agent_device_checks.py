@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django.conf import settings as django_settings
@@ -74,10 +74,10 @@ async def answer(context: AgentContext, check_id: UUID, *, until: Callable[[], b
     """Receive the check as the sync loop does, and wait until it is over; stop it once `until` holds."""
     checks = DeviceChecks(context)
     checks.accept(check_id, is_idle=True)
-    assert checks._task is not None
+    assert checks.is_busy
     try:
         async with asyncio.timeout(SECONDS_MAX):
-            while not checks._task.done():
+            while checks.is_busy:
                 if until is not None and until():
                     checks.cancel()
                 await asyncio.sleep(0.05)
@@ -112,3 +112,23 @@ def test_check_that_is_stopped_leaves_nothing_behind(context: AgentContext, live
     assert not any(turn.locked() for turn in context.device_locks.values())
     assert context.journal.load_fact(FACT_CHECK) is None
     assert demands.withdraw_where_busy({Node.objects.get().pk}) == [Node.objects.get().pk]
+
+
+def test_an_agent_that_stops_waits_for_the_check_before_the_newest_too(context: AgentContext, live_server: Any) -> None:
+    check_id = check_of(context)
+
+    async def scene() -> None:
+        checks = DeviceChecks(context)
+        checks.accept(check_id, is_idle=True)
+        async with asyncio.timeout(SECONDS_MAX):
+            while not any(context.folder.leases.glob("*/work")):
+                await asyncio.sleep(0.05)
+        checks.accept(uuid4(), is_idle=True)  # withdraws the first, whose program is still being ended
+        await checks.close()
+        assert not checks.is_busy
+        assert list(context.folder.leases.iterdir()) == []
+        await context.client.close()
+        await context.executor.close()
+
+    asyncio.run(scene())
+    assert not any(turn.locked() for turn in context.device_locks.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import requests
 
@@ -38,3 +40,13 @@ def test_an_endpoint_that_no_proxy_names_is_asked_directly(environment: pytest.M
     found = session.merge_environment_settings(URL, {}, None, None, None)
     assert not found["proxies"]
     assert found["verify"] is True
+
+
+def test_who_has_a_netrc_is_known_by_it(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine chain.example.org login souk password secret\n")
+    netrc.chmod(0o600)
+    environment.setenv("NETRC", str(netrc))
+    session = requests.Session()
+    _read_environment(session, URL)
+    assert session.prepare_request(requests.Request("POST", URL)).headers["Authorization"].startswith("Basic ")
