@@ -20,7 +20,7 @@ HAVE_THEIR_OWN = ("test_behind_nat.py", "test_serving.py", "test_updates.py")
 BEGIN_FIRST = ("tests/acceptance/test_serving.py", SHARED, "tests/acceptance/test_behind_nat.py")  # the longest
 
 
-class OneSharedMarketplace(LoadFileScheduling):
+class OneSharedMarketplace(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """One worker gets every file that uses the shared marketplace; all other files are given out one by one.
 
     Otherwise each worker that gets one of them starts a marketplace, installs its agents, and keeps both to the end.
