@@ -41,7 +41,7 @@ TRAIN_SECONDS, RECOVER_SECONDS, HEAL_SECONDS = 480.0, 120.0, 120.0
 PROBE_SECONDS, DIAL_SECONDS = 60.0, 1.0
 DIALLED = (22, 80, 2375)  # SSH, the web, a container engine's listener
 DEPOSIT_USD_MICROS = 5_000_000
-STEPS = 400
+STEPS = 200
 GANG: dict[str, Any] = TINY | {
     "name": "gang",
     "resources": {"gpus": 1, "nodes": 2, "kind": "any", "isolation": "none"},
@@ -80,6 +80,7 @@ with making.alone():
 
 
 # In this file, and before the fixture `world`: only one world may be up at a time, and one worker runs a whole file.
+@pytest.mark.soak
 def test_a_killed_world_leaves_only_files_and_the_next_one_removes_them() -> None:
     if why := why_not():
         pytest.skip(why)

@@ -161,6 +161,7 @@ def test_a_computer_that_is_ahead_of_new_nodes_keeps_its_version(
     assert (shared.root / "old" / "config.json").exists(), "and the node is enrolled"
 
 
+@pytest.mark.soak
 def test_a_broken_agent_ahead_of_new_nodes_is_repaired_with_its_own_version(
     market: str, shared: Computer, wheel: Path, settings: Settings, tmp_path: Path
 ) -> None:

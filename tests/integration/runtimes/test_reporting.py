@@ -98,6 +98,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.soak  # an agent runs the same example in test_own_reports
 def test_a_hugging_face_trainer_reports_its_losses(folder: Path) -> None:
     shutil.copy(REPOSITORY / "examples" / "hf_reporting.py", folder / "input")
     (folder / "input" / "slow.py").write_text(SLOW_EVALUATION)

@@ -68,7 +68,7 @@ def test_average_is_that_of_the_weights_after_each_step(alone: Work, tmp_path: P
     assert {each.dtype for each in average.values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_steps_are_those_of_a_training_without_it(ranks: int, alone: Work, shared: Work, tmp_path: Path) -> None:
     """Bit by bit: what evaluating with other weights leaves gathered is not computed with."""
     work = train(tmp_path / "plain", ranks=ranks, ema=None)

@@ -29,7 +29,7 @@ def assert_goes_on(work: Work, *, after: int, like: Work) -> None:
     assert worst <= LOSS_DIFFERENCE_MAX
 
 
-@pytest.mark.parametrize("ranks", [2, 1], ids=lambda ranks: f"2-to-{ranks}")
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 1], ids=lambda ranks: f"2-to-{ranks}")
 def test_killed_training_goes_on_from_its_checkpoint_like_the_uninterrupted_one(
     ranks: int, uninterrupted: Work, revive: Callable[..., Work]
 ) -> None:

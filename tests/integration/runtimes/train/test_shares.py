@@ -38,7 +38,7 @@ def even(tmp_path_factory: pytest.TempPathFactory) -> Work:
     return run(tmp_path_factory.mktemp("even"), ranks=1)
 
 
-@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+@pytest.mark.parametrize("strategy", ["fsdp2", pytest.param("ddp", marks=pytest.mark.soak)])
 def test_slow_rank_computes_less_and_losses_are_the_same(even: Work, tmp_path: Path, strategy: str) -> None:
     work = run(tmp_path / "work", ranks=2, strategy=strategy, shares="measured")
     (first, second) = work.events("shared")[-1]["sequences"]
