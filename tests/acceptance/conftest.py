@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from examples.market import Market, Party
+from tests.acceptance.customer import WITHOUT_CHECKS
 
 SHARED = "the shared marketplace"
 # These start a marketplace of their own. One that is missing here only waits for the shared one's worker.
-HAVE_THEIR_OWN = ("test_behind_nat.py", "test_serving.py", "test_updates.py")
+HAVE_THEIR_OWN = ("test_behind_nat.py", "test_checks.py", "test_serving.py", "test_updates.py")
 BEGIN_FIRST = ("tests/acceptance/test_serving.py", SHARED, "tests/acceptance/test_behind_nat.py")  # the longest
 
 
@@ -43,9 +45,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return OneSharedMarketplace(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-@pytest.fixture(scope="session")
-def market() -> Iterator[Market]:
-    """`souk up` in a temporary folder, with two nodes of different prices."""
+@contextlib.contextmanager
+def start_market(**env: str) -> Iterator[Market]:
+    """`souk up` in a temporary folder, without nodes."""
     # Not pytest's own folders: as root PostgreSQL runs as another user, which may not enter those.
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -54,11 +56,18 @@ def market() -> Iterator[Market]:
         if os.environ.get("SOUK_TEST_SERVERS") == "embedded":  # those are pytest's; `souk up` is to start its own
             patch.delenv("DATABASE_URL")
             patch.delenv("REDIS_URL")
-        with Market(Path(name)) as running:
-            running.add_node("cheap", price="0.30")
-            running.add_node("dear", price="0.60")
+        with Market(Path(name), env=env) as running:
             yield running
         assert running.left == [], "everything ends when the marketplace gets the signal to stop"
+
+
+@pytest.fixture(scope="session")
+def market() -> Iterator[Market]:
+    """One with two nodes of different prices."""
+    with start_market(**WITHOUT_CHECKS) as running:
+        running.add_node("cheap", price="0.30")
+        running.add_node("dear", price="0.60")
+        yield running
 
 
 @pytest.fixture

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from examples.market import Market
+from tests.acceptance.conftest import start_market
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
+# In CI an agent answers one in tests/integration/nodes/test_agent_device_checks.py, and those of the demo do.
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow, pytest.mark.soak]
 CHECK_SECONDS_MAX = 240.0
 FINDINGS = {"products", "work_seconds", "memory_blocks", "recall_seconds"}
+
+
+@pytest.fixture
+def market() -> Iterator[Market]:
+    with start_market() as running:
+        yield running
 
 
 def test_node_that_joined_answers_its_first_check_and_every_number_is_shown(market: Market) -> None:
