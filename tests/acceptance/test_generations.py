@@ -40,6 +40,7 @@ def wait_for_checkpoint(souk: Souk, job: JobView) -> int:
     return wait_for("a checkpoint of both nodes", look, 180)
 
 
+@pytest.mark.soak  # the other test has this gang, and one node more
 def test_two_nodes_of_a_rack_train_one_model_together(
     market: Market, alice: Party, trio: Party, tmp_path: Path
 ) -> None:
