@@ -150,11 +150,11 @@ soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorga
 	SOUK_LINE_BYTES=$(SOAK_LINE_BYTES) $(BIN)/python -m pytest -s tests/acceptance/test_behind_nat.py \
 	  -k 'join_from or large_output'
 	$(SOAK_ONLY) tests --ignore tests/acceptance
-	$(SOAK_ONLY) $(addprefix tests/acceptance/test_,updates.py behind_nat.py checks.py generations.py)
 	SOUK_FUZZ_EXAMPLES=$(SOAK_FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) $(FUZZ) --timeout $(SOAK_TEST_SECONDS)
 	SOUK_EXAMPLES_TIMES=$(SOAK_EXAMPLES_TIMES) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)
 	$(MAKE) mutants
+	$(SOAK_ONLY) $(addprefix tests/acceptance/test_,updates.py behind_nat.py checks.py generations.py)
 
 slowest: $(INSTALLED) ## make test, evm, runtimes and agent, then rewrite the table of the fifty slowest tests in CONTRIBUTING.md
 	mkdir -p .cache

@@ -8,7 +8,7 @@ from examples.market import Market, Party, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 
-# Checks of a few nodes that share two processors take half of them, for minutes. test_checks.py has one.
+# Device checks compute on the processors that these tests and all their nodes share. test_checks.py has one.
 WITHOUT_CHECKS = {"SOUK_VERIFICATION": "off"}
 ENDS = {"completed", "failed", "cancelled"}
 TINY: dict[str, Any] = {

@@ -12,7 +12,7 @@ import pytest
 from examples.market import Market
 from tests.acceptance.conftest import start_market
 
-# In CI an agent answers one in tests/integration/nodes/test_agent_device_checks.py, and those of the demo do.
+# In CI a real agent answers a check in tests/integration/nodes/test_agent_device_checks.py.
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow, pytest.mark.soak]
 CHECK_SECONDS_MAX = 240.0
 FINDINGS = {"products", "work_seconds", "memory_blocks", "recall_seconds"}
