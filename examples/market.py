@@ -34,7 +34,8 @@ START_SECONDS, LIST_SECONDS, STOP_SECONDS, INSTALL_SECONDS = 120, 180, 30, 300
 # What a start, `wait_for` and `run` may take is multiplied by this; more for a computer that does other things beside.
 PATIENCE = float(os.environ.get("SOUK_PATIENCE", "1"))
 LINK_SECONDS = 300  # several nodes measure each other on one computer
-POLL_SECONDS = 0.25
+POLL_SECONDS, POLL_SECONDS_MAX = 0.25, 1.0  # each look costs a marketplace 50 ms of a processor that its jobs share
+POLL_GROWTH = 1.1
 LOG_CHARACTERS = 3_000
 PORT_TRIES = 1_000
 T = TypeVar("T")
@@ -293,10 +294,12 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float) -> T:
     """The first true answer of `look`, or MarketError after `seconds`, times PATIENCE."""
     seconds *= PATIENCE
     until = time.monotonic() + seconds
+    pause = POLL_SECONDS
     while time.monotonic() < until:
         if found := look():
             return found
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(POLL_SECONDS_MAX, pause * POLL_GROWTH)
     raise MarketError(f"waited {seconds:.0f} s in vain for {what}")
 
 

@@ -22,6 +22,7 @@ services.prepare_environment()
 os.environ["DJANGO_SETTINGS_MODULE"] = "marketplace.config.settings"
 
 import django  # noqa: E402
+import django.urls  # noqa: E402
 import pytest_django  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
@@ -51,6 +52,8 @@ def _add_static_files(middleware: WhiteNoiseMiddleware) -> None:
 
 
 WhiteNoiseMiddleware.add_files_from_finders = _add_static_files
+# A test that names its routes makes Django forget what it knows of all, twice; none here changes what a module has.
+django.urls.clear_url_caches = lambda: None
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request would hide everything else
 _redis = redis.Redis.from_url(os.environ["REDIS_URL"])
 

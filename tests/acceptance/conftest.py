@@ -15,6 +15,7 @@ from xdist.workermanage import WorkerController
 
 from examples.market import Market, Party
 from tests.acceptance.customer import WITHOUT_CHECKS
+from tests.wheels import pip_variables
 
 SHARED = "the shared marketplace"
 # These start a marketplace of their own. One that is missing here only waits for the shared one's worker.
@@ -43,6 +44,15 @@ class OneSharedMarketplace(LoadFileScheduling):  # type: ignore[misc]  # xdist h
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     """For `pytest --dist loadfile`."""
     return OneSharedMarketplace(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_from_a_folder() -> Iterator[None]:
+    """Nodes that install by install.sh, and update themselves, take the agent's packages from a folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in pip_variables(os.environ["PATH"]).items():
+            patch.setenv(variable, value)
+        yield
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 
 from examples.market import SOUK, Market, Party, free_ports, run_json
+from tests import wheels
 from tests.acceptance.customer import WITHOUT_CHECKS
 from tests.acceptance.world import engine, ssh, supplies
 from tests.acceptance.world.computer import Computer
@@ -77,7 +78,7 @@ class World:
 @contextlib.contextmanager
 def make_world() -> Iterator[World]:
     """Up while the block lasts. Needs root, and the tools that `supplies.missing_tools` lists."""
-    wheels = supplies.agent_wheels()
+    packages = wheels.agent_packages(supplies.NODE_PYTHON)
     with alone(), tempfile.TemporaryDirectory(prefix=PREFIX, dir=FOLDERS) as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -85,7 +86,7 @@ def make_world() -> Iterator[World]:
         fill_engines(node.engine for node in world.nodes.values() if node.engine)
         try:
             connect(world)
-            open_market(world, wheels)
+            open_market(world, packages)
             with ThreadPoolExecutor(len(world.nodes)) as pool:
                 list(pool.map(engine.start_engine, world.nodes.values()))
             _let_in_by_ssh(world)
@@ -145,13 +146,13 @@ def connect(world: World) -> None:
         world.router.connect(world.nodes[name], address)
 
 
-def open_market(world: World, wheels: Path) -> None:
+def open_market(world: World, packages: Path) -> None:
     """Start the marketplace, and beside it a folder of wheels for those who install."""
     world.market.folder.mkdir()
     world.market.start()
     port = free_ports()
     serve = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "http.server", str(port)]
-    serve += ["--bind", MARKET, "--directory", str(wheels)]
+    serve += ["--bind", MARKET, "--directory", str(packages)]
     world.market.processes.start("wheels", serve, world.folder / "wheels.log")
     settings = f"[global]\nno-index = true\nfind-links = http://{MARKET}:{port}/\ntrusted-host = {MARKET}\n"
     for node in world.nodes.values():

@@ -5,18 +5,12 @@ The nodes reach nothing but the marketplace. As an operator without the internet
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from tests.contracts.executors.base_image import CACHE
-
-LOCK = Path(__file__).parents[3] / "provider_agent" / "packaging" / "requirements.lock"
 NODE_PYTHON = "/usr/bin/python3"  # Debian's: every user may run it
-DOWNLOAD_SECONDS_MAX = 600
 PACKAGES = (
     "docker.io debootstrap iptables iproute2 conntrack e2fsprogs util-linux openssh-server curl python3-venv "
     "wireguard-tools wireguard-go"
@@ -43,21 +37,3 @@ def why_not() -> str:
 def of_pytest() -> list[str]:
     """Variables that tests/conftest.py set; a marketplace of its own starts servers and finds settings of its own."""
     return [name for name in os.environ if name.startswith(("DATABASE_URL", "REDIS_URL", "SOUK_")) and name not in KEPT]
-
-
-def agent_wheels() -> Path:
-    """A folder with every package of the agent's lock, for the Python that the nodes have."""
-    folder = CACHE / f"agent-wheels-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]}"
-    if folder.exists():
-        return folder
-    part = folder.with_suffix(".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    version_command = [NODE_PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    version = subprocess.run(version_command, check=True, capture_output=True, text=True).stdout.strip()
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(part), "--python-version", version]
-    command += ["--only-binary", ":all:", "--require-hashes", "--requirement", str(LOCK)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX)
-    assert done.returncode == 0, done.stderr[-2000:]
-    part.rename(folder)
-    return folder

@@ -22,11 +22,17 @@ from marketplace.accounts.models import User
 from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import Provider
 from marketplace.portal.install.wheel import build_wheel
+from tests.wheels import pip_variables
 
 SCRIPT_SECONDS_MAX = 170
 IS_ROOT = os.geteuid() == 0
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-PIP = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "REQUESTS_"))}
+
+
+def pip_settings() -> dict[str, str]:
+    """What pip needs on a computer of somebody else's."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "REQUESTS_"))}
+    return kept | pip_variables(SYSTEM_PATH)
 
 
 @dataclass
@@ -57,7 +63,7 @@ class Computer:
             timeout=SCRIPT_SECONDS_MAX,
             check=False,
             cwd="/",
-            env={**PIP, "PATH": self.path, "HOME": str(self.home), "TMPDIR": str(self.root / "tmp"), **env},
+            env={**pip_settings(), "PATH": self.path, "HOME": str(self.home), "TMPDIR": str(self.root / "tmp"), **env},
         )
 
     def files(self) -> list[str]:

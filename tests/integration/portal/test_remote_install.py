@@ -25,7 +25,7 @@ from marketplace.accounts.scopes import Scope
 from marketplace.nodes.models import Node
 from provider_agent.errors import BadConfig
 from provider_agent.remote_install import Machine, Outcome, install_on, parse_machine
-from tests.integration.portal.conftest import IS_ROOT, PIP
+from tests.integration.portal.conftest import IS_ROOT, pip_settings
 
 SSHD = "/usr/sbin/sshd"
 READY_SECONDS, RENDEZVOUS_SECONDS = 10, 20
@@ -283,7 +283,7 @@ def test_the_command_installs_over_ssh_and_may_be_repeated(market: str, shop: Sh
     bob = organisations.create(user, "bob")
     scopes = [Scope.PROVIDER_READ, Scope.PROVIDER_WRITE, Scope.JOBS_READ]
     _, key = api_keys.issue(user=user, organisation=bob.organisation, name="test", scopes=scopes)
-    env = {**os.environ, **PIP, "HOME": str(tmp_path), "SOUK_SERVER": market, "SOUK_API_KEY": key}
+    env = {**os.environ, **pip_settings(), "HOME": str(tmp_path), "SOUK_SERVER": market, "SOUK_API_KEY": key}
     env.pop("XDG_CONFIG_HOME", None)
     place = ["--ssh", f"{ME}@127.0.0.1", "--port", str(shop.port), "--key", str(shop.key), "--no-root"]
     data, prefix = shop.folder / "data", shop.folder / "prefix"
@@ -320,7 +320,7 @@ def sshd(folder: Path, name: str, port: int, *, kind: str = "ed25519", extra: st
     """A server on loopback; yields its log and its key's fingerprint."""
     shown = keygen(folder / f"host-{name}", kind)
     config, log = folder / f"{name}.conf", folder / f"{name}.log"
-    environment = " ".join(f'"{key}={value}"' for key, value in PIP.items())
+    environment = " ".join(f'"{key}={value}"' for key, value in pip_settings().items())
     config.write_text(
         f"""Port {port}
 ListenAddress 127.0.0.1
