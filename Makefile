@@ -154,7 +154,7 @@ soak: $(INSTALLED) ## hours: the models with five seeds, 500 schedules of reorga
 	SOUK_EXAMPLES_TIMES=$(SOAK_EXAMPLES_TIMES) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	  -m 'hypothesis and not escrow_model and not money_model' --timeout $(SOAK_TEST_SECONDS)
 	$(MAKE) mutants
-	$(SOAK_ONLY) $(addprefix tests/acceptance/test_,updates.py behind_nat.py checks.py generations.py)
+	$(SOAK_ONLY) $(addprefix tests/acceptance/test_,updates.py behind_nat.py checks.py generations.py nodes.py)
 
 slowest: $(INSTALLED) ## make test, evm, runtimes and agent, then rewrite the table of the fifty slowest tests in CONTRIBUTING.md
 	mkdir -p .cache

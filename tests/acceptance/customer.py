@@ -8,8 +8,8 @@ from examples.market import Market, Party, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 
-# Device checks compute on the processors that these tests and all their nodes share. test_checks.py has one.
-WITHOUT_CHECKS = {"SOUK_VERIFICATION": "off"}
+# Device checks (test_checks.py has them) and a chain compute on the processors that these tests and all nodes share.
+LEAN = {"SOUK_VERIFICATION": "off", "SOUK_CHAINS": "[]"}
 ENDS = {"completed", "failed", "cancelled"}
 TINY: dict[str, Any] = {
     "kind": "train",

@@ -17,7 +17,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 INSTALL_SECONDS = 600  # torch among it
 
 
-def test_an_agent_installed_alone_builds_what_programs_need(market: Market, alice: Party, tmp_path: Path) -> None:
+@pytest.mark.soak  # fetches torch
+def test_an_agent_installed_alone_builds_what_programs_need(
+    market: Market, alice: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):  # that folder has what the agent needs, not what programs do
+        monkeypatch.delenv(variable, raising=False)
     options = NodeOptions(region="alone", runtime_python="")
     market.add_node("alone", price="0.40", node=options, seconds=INSTALL_SECONDS)
     # install.sh made the agent's environment; what programs need, the agent built beside it.

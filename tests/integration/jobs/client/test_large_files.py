@@ -137,7 +137,8 @@ def cut_at(size: int) -> Callable[[int], None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("store", [pytest.param("s3", marks=pytest.mark.soak), "local"], indirect=True)
+@pytest.mark.soak  # one of tests/acceptance/test_large_files.py arrives, too
+@pytest.mark.parametrize("store", ["s3", "local"], indirect=True)
 def test_a_gigabyte_in_twenty_files_is_gone_on_with_and_arrives(souk: Souk, tmp_path: Path, store: Store) -> None:
     store.part_bytes = type(store).part_bytes
     large = GIGABYTE - (FILES - 1) * GIGABYTE // 40
