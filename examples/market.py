@@ -34,7 +34,7 @@ START_SECONDS, LIST_SECONDS, STOP_SECONDS, INSTALL_SECONDS = 120, 180, 30, 300
 # What a start, `wait_for` and `run` may take is multiplied by this; more for a computer that does other things beside.
 PATIENCE = float(os.environ.get("SOUK_PATIENCE", "1"))
 LINK_SECONDS = 300  # several nodes measure each other on one computer
-POLL_SECONDS, POLL_SECONDS_MAX = 0.25, 1.0  # each look costs a marketplace 50 ms of a processor that its jobs share
+POLL_SECONDS, POLL_SECONDS_MAX = 0.25, 1.0  # a look takes time of processors that the jobs share
 POLL_GROWTH = 1.1
 LOG_CHARACTERS = 3_000
 PORT_TRIES = 1_000

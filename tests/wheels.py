@@ -72,8 +72,8 @@ def agent_packages(python: str) -> Path:
 def pip_variables(path: str) -> dict[str, str]:
     """Variables with which install.sh finds the agent's packages in a folder, with the first python3 of this PATH.
 
-    From an index pip weighs every file that each package ever had, for half of a minute of a processor a computer; the
-    demo installs from there. Empty where not root, or where that python3 would not do for install.sh.
+    From an index pip weighs every file that each package ever had, which takes most of an installation's time; the demo
+    installs from there. Empty where not root, or where that python3 would not do for install.sh.
     """
     python = shutil.which("python3", path=path)
     serves = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
