@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.record import publish
 from benchmarks.setups import torchft_gang
-from examples.market import Market, MarketError, NodeOptions, Party, kill_tree, wait_for
+from examples.market import POLL_SECONDS, Market, MarketError, NodeOptions, Party, kill_tree, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 
@@ -176,7 +176,7 @@ def run_job(market: Market, alice: Souk, *, steps: int, kills: int) -> Run:
             due = None
         return None
 
-    view = wait_for("the job to end", look, JOB_SECONDS_MAX)
+    view = wait_for("the job to end", look, JOB_SECONDS_MAX, poll_seconds_max=POLL_SECONDS)
     if view.state != "completed" or len(killed_at) < kills:
         raise MarketError(f"the job {view.state} after {len(killed_at)} kills: {view.message}")
     events = [

@@ -290,8 +290,13 @@ class Processes:
         return names
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float) -> T:
-    """The first true answer of `look`, or MarketError after `seconds`, times PATIENCE."""
+def wait_for(
+    what: str, look: Callable[[], T | None], seconds: float, *, poll_seconds_max: float = POLL_SECONDS_MAX
+) -> T:
+    """The first true answer of `look`, or MarketError after `seconds`, times PATIENCE.
+
+    It looks ever more seldom, down to once in `poll_seconds_max`; POLL_SECONDS is for who measures, or strikes in time.
+    """
     seconds *= PATIENCE
     until = time.monotonic() + seconds
     pause = POLL_SECONDS
@@ -299,7 +304,7 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float) -> T:
         if found := look():
             return found
         time.sleep(pause)
-        pause = min(POLL_SECONDS_MAX, pause * POLL_GROWTH)
+        pause = min(poll_seconds_max, pause * POLL_GROWTH)
     raise MarketError(f"waited {seconds:.0f} s in vain for {what}")
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from examples.market import SOUK, Market, NodeOptions, Party, kill_tree, run, run_json, wait_for
+from examples.market import POLL_SECONDS, SOUK, Market, NodeOptions, Party, kill_tree, run, run_json, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import JobView
 from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
@@ -82,7 +82,7 @@ def test_the_other_node_goes_on_with_a_third_one(market: Market, alice: Party, t
             view = souk.job(job.job_id)
             return view if len(view.attempts[-1].leases) == 3 else None
 
-        wait_for("another node in its place", is_replaced, 90)
+        wait_for("another node in its place", is_replaced, 90, poll_seconds_max=POLL_SECONDS)
         replaced = time.monotonic() - began
 
         def has_stepped() -> JobView | None:
@@ -90,7 +90,7 @@ def test_the_other_node_goes_on_with_a_third_one(market: Market, alice: Party, t
             resumed = view.progress.get("resumed_from")
             return view if resumed and view.progress.get("step", 0) > resumed else None
 
-        view = wait_for("steps of the next generation", has_stepped, 90)
+        view = wait_for("steps of the next generation", has_stepped, 90, poll_seconds_max=POLL_SECONDS)
         print(f"replaced {replaced:.1f} s after the kill, stepping {time.monotonic() - began:.1f} s after it")
         assert view.progress["resumed_from"] >= step
         after = launchers(market, {names[0]})

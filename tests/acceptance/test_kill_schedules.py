@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from examples.market import SOUK, Market, MarketError, NodeOptions, Party, run_json, wait_for
+from examples.market import POLL_SECONDS, SOUK, Market, MarketError, NodeOptions, Party, run_json, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import BillView, JobView
 from runtimes.contract import MANIFEST_NAME
@@ -205,7 +205,7 @@ def until_end(souk: Souk, job: JobView, look: Callable[[JobView], None]) -> JobV
         look(view)
         return None
 
-    return wait_for("the job to end", has_ended, SECONDS_MAX)
+    return wait_for("the job to end", has_ended, SECONDS_MAX, poll_seconds_max=POLL_SECONDS)
 
 
 def is_saving(launcher: psutil.Process) -> bool:
