@@ -50,6 +50,24 @@ def test_a_restart_keeps_every_hash_and_balance(tmp_path: Path) -> None:
     assert hashes(DevChain(tmp_path / "chain" / "journal.jsonl")) == hashes(after)
 
 
+# Reverts where no more than 100,000 gas are left, which it does not use: only a search finds what it takes.
+WANTS_GAS_LEFT = "0x620186a05a11600e5760006000fd5b00"
+
+
+@pytest.mark.parametrize(
+    ("to", "data", "least", "most"),
+    [(BOB, "0x", 21_000, 21_000), ("", "0x00", 53_000, 57_000), ("", WANTS_GAS_LEFT, 153_000, 200_000)],
+    ids=["coins", "a contract", "a contract that wants gas left"],
+)
+def test_what_is_estimated_is_enough_and_little_more(to: str, data: str, least: int, most: int) -> None:
+    chain = DevChain(None)
+    sender, receiver = bytes.fromhex(RICH.address[2:]), bytes.fromhex(to[2:])
+    estimated = chain.estimate({"from": sender, "to": receiver, "data": bytes.fromhex(data[2:])})
+    assert least <= estimated <= most
+    chain.send(transfer(0, to=to or b"", value=0, gas=estimated, data=data))
+    assert chain.blocks[-1].receipts[0]["status"] == 1
+
+
 def test_a_line_that_was_torn_by_a_crash_was_never_answered(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     before = DevChain(journal)
