@@ -14,7 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from examples.market import Market, Party
-from tests.acceptance.customer import LEAN
+from tests.acceptance.customer import WITHOUT_CHECKS_AND_CHAIN
 from tests.wheels import pip_variables
 
 SHARED = "the shared marketplace"
@@ -74,7 +74,7 @@ def start_market(**env: str) -> Iterator[Market]:
 @pytest.fixture(scope="session")
 def market() -> Iterator[Market]:
     """One with two nodes of different prices."""
-    with start_market(**LEAN) as running:
+    with start_market(**WITHOUT_CHECKS_AND_CHAIN) as running:
         running.add_node("cheap", price="0.30")
         running.add_node("dear", price="0.60")
         yield running

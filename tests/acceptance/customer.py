@@ -9,7 +9,7 @@ from jobs.client.sdk import Souk
 from jobs.wire import JobView
 
 # Device checks (test_checks.py has them) and a chain compute on the processors that these tests and all nodes share.
-LEAN = {"SOUK_VERIFICATION": "off", "SOUK_CHAINS": "[]"}
+WITHOUT_CHECKS_AND_CHAIN = {"SOUK_VERIFICATION": "off", "SOUK_CHAINS": "[]"}
 ENDS = {"completed", "failed", "cancelled"}
 TINY: dict[str, Any] = {
     "kind": "train",

@@ -20,7 +20,7 @@ import pytest
 from examples.market import SOUK, Market, NodeOptions, Party, run_json, wait_for
 from jobs.client.sdk import Souk
 from jobs.wire import EndpointView, JobView
-from tests.acceptance.customer import ENDS, LEAN, TINY, launch, wait_until
+from tests.acceptance.customer import ENDS, TINY, WITHOUT_CHECKS_AND_CHAIN, launch, wait_until
 from tests.acceptance.rack import HERE, NODES, Rack, rack
 from tests.acceptance.world.supplies import of_pytest
 from tests.integration.jobs.gateway.crowd import Crowd
@@ -187,7 +187,9 @@ def serving_world() -> Iterator[World]:
         # The folder of PostgreSQL, which as root is another user's, must be one that it may enter.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="souk-serving-", dir="/tmp")))
         net = stack.enter_context(rack())
-        market = stack.enter_context(Market(folder, bind=HERE, env={"SOUK_INSECURE_HTTP": "1", **LEAN}))
+        market = stack.enter_context(
+            Market(folder, bind=HERE, env={"SOUK_INSECURE_HTTP": "1", **WITHOUT_CHECKS_AND_CHAIN})
+        )
         for name in NODES:
             market.ways[name] = net.way(name)
             market.enrol(name, price=PRICES[name], node=NodeOptions(devices=3))

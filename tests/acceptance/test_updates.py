@@ -35,7 +35,7 @@ from provider_agent.packaging.prefix import Prefix, version_of
 from provider_agent.packaging.service import is_running
 from provider_agent.protocol import RELEASE_PREFIX
 from provider_agent.updating.update_request import clear_update_request, write_update_request
-from tests.acceptance.customer import LEAN, launch
+from tests.acceptance.customer import WITHOUT_CHECKS_AND_CHAIN, launch
 from tests.wheels import rebuild_wheel
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
@@ -125,7 +125,7 @@ class Fleet:
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
     env = {"SOUK_ROLLOUT_SOAK_SECONDS": "0", "SOUK_ROLLOUT_CHECKED_IN_MIN": "1", "SOUK_ROLLOUT_ROLLBACKS_MAX": "2"}
-    env |= LEAN
+    env |= WITHOUT_CHECKS_AND_CHAIN
     with (
         pytest.MonkeyPatch.context() as patch,
         tempfile.TemporaryDirectory(prefix="souk-updates-", dir="/tmp") as folder,

@@ -22,7 +22,7 @@ import psutil
 
 from examples.market import SOUK, Market, Party, free_ports, run_json
 from tests import wheels
-from tests.acceptance.customer import LEAN
+from tests.acceptance.customer import WITHOUT_CHECKS_AND_CHAIN
 from tests.acceptance.world import engine, ssh, supplies
 from tests.acceptance.world.computer import Computer
 from tests.acceptance.world.network import MARKET, OUTSIDE_INTERFACE, ROUTER_INSIDE, Router, interfaces_here
@@ -127,7 +127,8 @@ def draw(folder: Path) -> World:
         folder=folder,
         # Stopped when these tests are killed, since nothing else would stop it.
         market=Market(
-            folder / "outside", bind=MARKET, env={"SOUK_INSECURE_HTTP": "1", "PYTHONPATH": str(ROOT), **LEAN},
+            folder / "outside", bind=MARKET,
+            env={"SOUK_INSECURE_HTTP": "1", "PYTHONPATH": str(ROOT), **WITHOUT_CHECKS_AND_CHAIN},
             wrapper=["setpriv", "--pdeathsig", "TERM"],
         ),
         router=Router(computer("router")),
