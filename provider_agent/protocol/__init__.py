@@ -53,10 +53,12 @@ from provider_agent.protocol.artifacts import (
     FileUpload,
     RemoteFile,
     UploadPart,
+    prepared_mistake,
 )
 from provider_agent.protocol.assignment import (
     CACHE_FEATURE,
     CACHE_OWNER_PATTERN,
+    PREPARED_FEATURE,
     Assignment,
     CheckpointPolicy,
     Program,
