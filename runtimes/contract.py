@@ -9,7 +9,7 @@ OUTPUT_DIR. `runtimes/README.md` describes the same on one page.
         checkpoint/step-00000100/  one folder a checkpoint; MANIFEST written last makes it complete
         output/                    what the customer gets; complete when the command exits 0
         events.jsonl               one JSON object a line, appended by global rank 0 only; on the other nodes of a
-                                   gang it holds that node's `preparing` and `started` and nothing else
+                                   gang it holds that node's `preparing`, `prepared` and `started` and nothing else
         config.json                the `train` or `serve` section of the job file, for the built-in runtimes
         serve.sock                 of a serving runtime: HTTP, where the agent brings the requests
         .souk-cache/KIND/KEY/      what later trainings of the same customer may use on this node; see node_cache.py
