@@ -47,7 +47,7 @@ FETCHED_BYTES_MAX = 64 * 1024
 FIND_SECONDS_MAX = 10.0
 LOOK_SECONDS = 5.0  # between two looks whether the training has started
 YIELD_SECONDS = 1.0  # after which a checkpoint is noticed
-FETCH_SECONDS_MAX = 1800.0  # nobody pays for that time
+FETCH_SECONDS_MAX = 600.0  # nobody pays for that time, and a lease that prepares for 45 minutes is lost
 DISK_SHARE = 2  # a node fetches what is so many times less than its disk has left
 
 log = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from runtimes.contract import TOKENIZER_FILE, TOKENIZER_KIND
-from runtimes.contract import TOKENS_KIND as KIND
+from runtimes.contract import TOKENIZER_FILE, TOKENIZER_KIND, TOKENS_KIND
 from runtimes.node_cache import Entry, NodeCache
 from runtimes.train.data.encode import Encoded
 from runtimes.train.data.tokenizer import is_trained, load_tokenizer
 
+KIND: Final = TOKENS_KIND
 TOKENS_NAME: Final = "tokens.int32"
 MARKS_NAME: Final = "marks.uint8"
 CHUNK_TOKENS: Final = 1 << 20  # read at once

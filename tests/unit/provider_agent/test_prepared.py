@@ -42,7 +42,8 @@ class Store:
     """The server, as far as prepared data need it: each part takes a moment, and `on_part` may look in between."""
 
     def __init__(self) -> None:
-        self.artifact, self.begun, self.completed = uuid4(), [], False
+        self.artifact, self.completed = uuid4(), False
+        self.begun: list[ArtifactBegin] = []
         self.put: Counter[str] = Counter()
         self.on_part: Callable[[], None] = lambda: None
         self.files: dict[str, bytes] = {}
@@ -213,7 +214,7 @@ def test_other_entries_are_not_sent(lease: Lease, why: str) -> None:
 
 def test_a_checkpoint_comes_first_and_no_part_is_sent_twice(lease: Lease) -> None:
     lease.make(90)
-    while_waiting = []
+    while_waiting: list[int] = []
 
     def look() -> None:
         if len(lease.store.put) == 3 and not while_waiting:

@@ -87,8 +87,8 @@ def sha256(data: bytes) -> str:
 
 def announce(lease: Lease, files: Files, **more: Any) -> ArtifactUploads:
     listed = [ArtifactFile(path=path, size=len(data), sha256=sha256(data)) for path, data in files.items()]
-    begin = ArtifactBegin(**{"kind": "prepared", "node_rank": lease.node_rank, "files": listed} | more)
-    return uploads.begin(lease, begin, fence=lease.fence)
+    fields: dict[str, Any] = {"kind": "prepared", "node_rank": lease.node_rank, "files": listed}
+    return uploads.begin(lease, ArtifactBegin(**fields | more), fence=lease.fence)
 
 
 def bring(lease: Lease, files: Files | None = None) -> Artifact:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -58,7 +59,7 @@ def running(bob: Bob) -> Bob:
     return bob
 
 
-def give(bob: Bob, server: FakeServer, line: str, **more: object) -> Lease:
+def give(bob: Bob, server: FakeServer, line: str, **more: Any) -> Lease:
     program = Program(runtime="shell", config={"line": line})
     return server.give(bob.assignment(program=program, cache_owner=ALICE, **more))
 
