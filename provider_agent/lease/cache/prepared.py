@@ -6,7 +6,7 @@
 
 Nothing of this fails an attempt: what is not fetched, or not whole, the program makes anew. The server names what a
 node of this node's own provider made, and nothing else: whoever does not make them cannot tell false tokens from right
-ones.
+ones. For the same reason what was fetched never comes into this node's cache: that has what was made here alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from provider_agent.errors import AgentError, Retryable
 from provider_agent.executors.base import SNAPSHOTS_NAME
 from provider_agent.journal import ArtifactEntry
 from provider_agent.lease.artifact_shipper import PAUSE_SECONDS_FAILED, ArtifactShipper, list_files
-from provider_agent.lease.cache.intake import MIB, Left, find_left
+from provider_agent.lease.cache.intake import MIB, Left, find_left, keep_fetched, load_fetched
 from provider_agent.lease.cache.owners import load_owner
 from provider_agent.lease.endings import has_started
 from provider_agent.lease.fetch import fetch_artifact
@@ -40,10 +40,8 @@ from runtimes.contract import MADE_SECONDS_NAME, MANIFEST_NAME, NEW_CACHE_NAME, 
 
 PREPARED_NAME = "prepared"  # of the snapshot, and of its kind of artifact
 ID_NAME = "prepared-artifact"  # in the lease's folder, where the program does not reach: what to fetch
-FETCHED_NAME = "prepared-fetched"  # beside it: a line KIND/KEY for each entry that was fetched
 MADE_SECONDS_MIN = 60.0  # what is made in less is made anew: sending and fetching take time, too
 MANIFEST_BYTES_MAX = 1024 * 1024
-FETCHED_BYTES_MAX = 64 * 1024
 FIND_SECONDS_MAX = 10.0
 LOOK_SECONDS = 5.0  # between two looks whether the training has started
 YIELD_SECONDS = 1.0  # after which a checkpoint is noticed
@@ -78,7 +76,7 @@ async def fetch_prepared(context: AgentContext, assignment: Assignment, work: Pa
     try:
         async with asyncio.timeout(FETCH_SECONDS_MAX):
             entries = await _fetch(context, assignment, artifact_id, into, cache=cache)
-        write_atomically(folder / FETCHED_NAME, "\n".join(entries).encode())
+        keep_fetched(folder, entries)
         log.info("Prepared data was fetched: %s lease_id=%s", ", ".join(entries) or "-", assignment.lease_id)
     except Exception as error:  # the program makes it anew
         await asyncio.to_thread(remove_tree, into)
@@ -156,15 +154,14 @@ class PreparedShipper:
     def _take_entries(self) -> bool:
         """Link all that took long; whether this program made any of it. Those that were fetched go along: what is sent
         replaces what was there."""
-        work, fetched, is_new = self._record.work.resolve(), _load_fetched(self._record.folder), False
+        work, fetched, is_new = self._record.work.resolve(), load_fetched(self._record.folder), False
         for left in islice(_prepared(work), PREPARED_ENTRIES_MAX):
-            name = f"{left.kind}/{left.key}"
-            target = self._snapshot / left.kind / left.key
-            take_snapshot(work, f"{NEW_CACHE_NAME}/{name}", target)
+            target = self._snapshot / left.name
+            take_snapshot(work, f"{NEW_CACHE_NAME}/{left.name}", target)
             if _made_seconds(target) < MADE_SECONDS_MIN:
                 remove_tree(target)
             else:
-                is_new |= name not in fetched
+                is_new |= left.name not in fetched
         return is_new
 
     async def _send(self, artifact: ArtifactEntry) -> None:
@@ -216,11 +213,3 @@ def _made_seconds(entry: Path) -> float:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return 0.0
     return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else 0.0
-
-
-def _load_fetched(lease_folder: Path) -> set[str]:
-    try:
-        with (lease_folder / FETCHED_NAME).open("rb") as file:
-            return set(file.read(FETCHED_BYTES_MAX).decode().splitlines())
-    except (OSError, ValueError):
-        return set()

@@ -17,7 +17,7 @@ import pytest
 from provider_agent.config import DataFolder
 from provider_agent.journal import ArtifactEntry, Journal
 from provider_agent.lease import artifact_shipper
-from provider_agent.lease.cache import prepared
+from provider_agent.lease.cache import intake, prepared
 from provider_agent.lease.cache.owners import keep_owner
 from provider_agent.lease.cache.prepared import PreparedShipper, fetch_prepared, keep_prepared, load_prepared
 from provider_agent.protocol import (
@@ -204,7 +204,7 @@ def test_other_entries_are_not_sent(lease: Lease, why: str) -> None:
     if why == "owner":
         (lease.folder / "cache-owner").unlink()
     if why == "fetched":
-        (lease.folder / prepared.FETCHED_NAME).write_text(f"tokens/{KEY}")
+        intake.keep_fetched(lease.folder, [f"tokens/{KEY}"])
     if why == "no number":
         [manifest] = lease.work.glob(f"{NEW_CACHE_NAME}/*/*/{MANIFEST_NAME}")
         manifest.write_text(json.dumps({"made_seconds": True}))
@@ -257,7 +257,15 @@ def test_what_the_assignment_names_lies_in_the_work_folder(lease: Lease) -> None
     assert load_prepared(lease.folder) == named
     lease.fetch()
     assert lease.fetched() == files
-    assert (lease.folder / prepared.FETCHED_NAME).read_text() == f"tokens/{KEY}"
+    assert intake.load_fetched(lease.folder) == {f"tokens/{KEY}"}
+
+
+def test_what_another_node_made_never_comes_into_the_nodes_cache(lease: Lease) -> None:
+    lease.make(90)
+    lease.make(90, key=OTHER)
+    intake.keep_fetched(lease.folder, [f"tokens/{KEY}"])
+    intake.take_entries(lease.data, lease.folder, lease.work, bytes_max=100 * intake.MIB)
+    assert [path.name for path in (lease.data.cache / ALICE / "tokens").iterdir()] == [OTHER]
 
 
 def test_an_entry_that_the_node_has_is_not_fetched(lease: Lease) -> None:
@@ -289,7 +297,7 @@ def test_what_is_wrong_leaves_nothing_and_fails_nothing(
         monkeypatch.setattr(lease.store, "download", stands_still)
     lease.fetch()
     assert not (lease.work / NEW_CACHE_NAME).exists()
-    assert not (lease.folder / prepared.FETCHED_NAME).exists()
+    assert not intake.load_fetched(lease.folder)
 
 
 def test_a_snapshot_that_was_not_sent_goes_on_with_the_next_agent(lease: Lease) -> None:

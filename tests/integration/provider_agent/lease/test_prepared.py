@@ -97,7 +97,8 @@ def test_the_next_attempt_finds_it_before_it_starts_and_sends_it_no_more(running
     assert not brought(server)
     again = give(running, server, READS, prepared_artifact_id=artifact_id)
     until_ended(again)
-    assert b"nothing" in again.logs, "by then the cache of the node has it, and it is not fetched again"
+    assert b"fetched" in again.logs
+    assert not list(running.folder.cache.glob("*/tokens/*")), "the node's cache has what was made on it alone"
 
 
 @pytest.mark.parametrize("fault", ["damaged", "another name", "gone"])
