@@ -74,6 +74,7 @@ async def fetch_prepared(context: AgentContext, assignment: Assignment, work: Pa
     if artifact_id is None:
         return
     try:
+        keep_fetched(folder, [])  # of a preparation that is repeated
         async with asyncio.timeout(FETCH_SECONDS_MAX):
             entries = await _fetch(context, assignment, artifact_id, into, cache=cache)
         keep_fetched(folder, entries)
