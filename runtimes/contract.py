@@ -9,7 +9,7 @@ OUTPUT_DIR. `runtimes/README.md` describes the same on one page.
         checkpoint/step-00000100/  one folder a checkpoint; MANIFEST written last makes it complete
         output/                    what the customer gets; complete when the command exits 0
         events.jsonl               one JSON object a line, appended by global rank 0 only; on the other nodes of a
-                                   gang it holds that node's `preparing` and `started` and nothing else
+                                   gang it holds that node's `preparing`, `prepared` and `started` and nothing else
         config.json                the `train` or `serve` section of the job file, for the built-in runtimes
         serve.sock                 of a serving runtime: HTTP, where the agent brings the requests
         .souk-cache/KIND/KEY/      what later trainings of the same customer may use on this node; see node_cache.py
@@ -67,6 +67,10 @@ CACHE_USED_NAME = "used"
 CACHE_USED_BYTES_MAX = 64 * 1024
 CACHE_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 CACHE_KEY = re.compile(r"[0-9a-f]{64}")  # a SHA-256 of everything that decides the content
+# The kinds of entries that our training makes: the artifact store may keep them for later attempts of the same job.
+TOKENS_KIND, TOKENIZER_KIND = "tokens", "tokenizer"
+PREPARED_KINDS = frozenset({TOKENS_KIND, TOKENIZER_KIND})
+MADE_SECONDS_NAME = "made_seconds"  # in an entry's manifest: how long it took to make
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
 HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
@@ -136,6 +140,9 @@ class EventKind(StrEnum):
     # what (one of PREPARING_WORKS), seconds of that work; done, total, unit where they are known. Long work before
     # `started`, written by each node's leader and only where something moved: from the first one on the attempt runs
     PREPARING = "preparing"
+    # what ("tokenizer" or "data"), seconds that it took, found (whether an earlier training or attempt had made it):
+    # the work is done. Written by each node's leader, where there is a cache
+    PREPARED = "prepared"
     # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal. trained_parameters:
     # where adapters alone are trained. model_config: what of the model's config.json its shape follows from, where
     # the planner knows models of its kind

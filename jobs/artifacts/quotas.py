@@ -1,7 +1,8 @@
 """How much an organisation may keep in the store: reserved when files are announced, freed when they are given up.
 
 What counts is every artifact that is uploading or complete, by its announced size and number of files: inputs,
-checkpoints and outputs. Files are counted because the list of a million empty ones fills the database all the same.
+checkpoints, outputs and prepared data. Files are counted because the list of a million empty ones fills the database
+all the same.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ COUNTED = (ArtifactState.UPLOADING, ArtifactState.COMPLETE)
 GIB = 1024**3
 
 
-def reserve(organisation_id: UUID, size_bytes: int, files: int) -> None:
+def reserve(organisation_id: UUID, size_bytes: int, files: int, *, spare_bytes: int = 0) -> None:
     """Raise StorageFull unless so many more bytes and files fit; the caller's transaction writes them to an artifact.
 
+    `spare_bytes`: as many must stay free beside them, for what matters more.
     One announcement of an organisation at a time, until the transaction's end: two never share the last bytes. A job's
     row is locked before, never after.
     """
@@ -30,7 +32,7 @@ def reserve(organisation_id: UUID, size_bytes: int, files: int) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"storage of {organisation_id}"])
     kept, allowed = kept_bytes(organisation_id), allowed_bytes(organisation_id)
     listed, listed_max = kept_files(organisation_id), settings.SOUK_STORAGE_FILES_MAX
-    if (size_bytes and kept + size_bytes > allowed) or listed + files > listed_max:
+    if (size_bytes and kept + size_bytes + spare_bytes > allowed) or listed + files > listed_max:
         raise StorageFull(
             size_bytes=size_bytes,
             kept_bytes=kept,

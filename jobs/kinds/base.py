@@ -2,7 +2,7 @@
 
     a quote          set_aside_usd_micros
     submit           find_input, require_money, open
-    a placed attempt execution: the spec, the program, its input
+    a placed attempt execution: the spec, the program, its input; keeps_prepared
     a lease's end    believed_reason, pins_input
     the end of it    payable_ms, saved_ms, after_attempt
     the job's end    late_end, close, settle, charged_usd_micros; explain_broken on its bill
@@ -122,6 +122,10 @@ class Kind:
     def reads_lent(self, job: Job) -> bool:
         """Whether our own runtime reads anything of the job in shared host folders."""
         return bool(job.spec.get("lent")) and bool(self.spec_kind.lent_paths(from_wire(job.spec)))
+
+    def keeps_prepared(self, job: Job) -> bool:
+        """Whether our own runtime prepares data for the job that its later attempts may use."""
+        return False
 
     def payable_ms(self, lease: Lease, billable_ms: int) -> int:
         """For how long a lease that ends is charged, given for how long by its receipts and the ending's rule."""

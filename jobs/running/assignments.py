@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from jobs.artifacts import prepared
 from jobs.kinds.base import Execution
 from jobs.kinds.believing import LEASE_SECONDS_MAX
 from jobs.kinds.registry import kind_of
@@ -119,6 +120,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         secrets=_given(secrets, execution.program),
         input_artifact_id=execution.input_artifact_id,
         resume_artifact_id=attempt.resume_artifact_id,
+        prepared_artifact_id=kept.pk if (kept := prepared.find_for(lease)) else None,
         checkpoint=CheckpointPolicy(
             every_steps=spec.checkpoint.every_steps,
             every_seconds=spec.checkpoint.every_seconds,

@@ -44,6 +44,7 @@ from __future__ import annotations
 from provider_agent.protocol import ethereum
 from provider_agent.protocol.appends import AppendResponse, ReceiptAck, ReceiptAppend
 from provider_agent.protocol.artifacts import (
+    PREPARED_ENTRIES_MAX,
     ArtifactBegin,
     ArtifactComplete,
     ArtifactDownloads,
@@ -53,10 +54,12 @@ from provider_agent.protocol.artifacts import (
     FileUpload,
     RemoteFile,
     UploadPart,
+    prepared_mistake,
 )
 from provider_agent.protocol.assignment import (
     CACHE_FEATURE,
     CACHE_OWNER_PATTERN,
+    PREPARED_FEATURE,
     Assignment,
     CheckpointPolicy,
     Program,

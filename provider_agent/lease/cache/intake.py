@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, islice
@@ -34,6 +34,7 @@ from provider_agent.lease.cache.room import (
 from provider_agent.lease.snapshot import OPEN_FILE, read_bytes
 from provider_agent.lease.walking import open_below
 from provider_agent.protocol import file_name_mistake
+from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
 from runtimes.contract import (
     CACHE_KEY,
@@ -52,6 +53,8 @@ FILES_MAX = 16  # of one entry
 COPY_SECONDS_MAX = 120.0  # for everything that one program left: nobody pays for that time
 COPY_BYTES = 1 << 20
 MIB = 1024**2
+FETCHED_NAME = "prepared-fetched"  # in the lease's folder: a line KIND/KEY for each entry that came from the store
+FETCHED_BYTES_MAX = 64 * 1024
 
 
 class TornError(Exception):
@@ -65,6 +68,11 @@ class Left:
     kind: str
     key: str
     sizes: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        """KIND/KEY."""
+        return f"{self.kind}/{self.key}"
 
     @property
     def size(self) -> int:
@@ -132,7 +140,9 @@ def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_ma
     lines, until = [], time.monotonic() + LOOK_SECONDS_MAX
     intake = Intake(folder, lease_folder, owner, bytes_max=bytes_max)
     _note_used(owner_folder(folder, owner), work)
-    for left in islice(find_left(work, until=until), ENTRIES_TAKEN_MAX):
+    fetched = load_fetched(lease_folder)  # another node made these: the cache has what was made here alone
+    made = (left for left in find_left(work, until=until) if left.name not in fetched)
+    for left in islice(made, ENTRIES_TAKEN_MAX):
         taken = intake.take(work, left)
         if taken.why_not:
             size = left.size // MIB
@@ -140,6 +150,20 @@ def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_ma
         elif taken.is_kept:
             lines.append(f"kept in this node's cache for later jobs of yours: {left.kind}, {left.size // MIB} MiB")
     return lines
+
+
+def keep_fetched(lease_folder: Path, names: Iterable[str]) -> None:
+    """Note which entries came from the artifact store."""
+    write_atomically(lease_folder / FETCHED_NAME, "\n".join(names).encode())
+
+
+def load_fetched(lease_folder: Path) -> set[str]:
+    """Which entries came from the artifact store, as KIND/KEY."""
+    try:
+        with (lease_folder / FETCHED_NAME).open("rb") as file:
+            return set(file.read(FETCHED_BYTES_MAX).decode().splitlines())
+    except (OSError, ValueError):
+        return set()
 
 
 def find_left(work: Path, *, until: float) -> Iterator[Left]:
