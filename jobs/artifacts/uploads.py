@@ -66,9 +66,7 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
         )
         if is_new and artifact.state == ArtifactState.UPLOADING:
             size = sum(file.size for file in request.files)
-            # What was prepared only saves time: it leaves as much again for checkpoints.
-            spare_bytes = size if request.kind == "prepared" else 0
-            quotas.reserve(artifact.organisation_id, size, len(files), spare_bytes=spare_bytes)
+            quotas.reserve(artifact.organisation_id, size, len(files), is_prepared=request.kind == "prepared")
             ArtifactPart.objects.filter(pk=part.pk).update(file_count=len(files))
             Artifact.objects.filter(pk=artifact.pk).update(size_bytes=F("size_bytes") + size)
     if artifact.state not in {ArtifactState.UPLOADING, ArtifactState.COMPLETE}:

@@ -56,9 +56,7 @@ class ArtifactView(Wire):
 class StorageView(Wire):
     """GET /api/v1/storage: what the organisation keeps, what of it is free, and the newest day that was charged."""
 
-    kept_bytes: int = Field(
-        description="Inputs, checkpoints, outputs and prepared data, counted from their announcement."
-    )
+    kept_bytes: int = Field(description="Inputs, checkpoints and outputs, counted from their announcement.")
     allowed_bytes: int
     free_bytes: int
     usd_micros_per_gib_month: int = Field(description="Of what is kept beyond free_bytes, for 30 days; 0: nothing.")

@@ -249,7 +249,7 @@ def test_a_newer_one_takes_the_place_of_the_older(job: Job, lease: Lease, store:
     first.refresh_from_db()
     assert (first.state, newer.state) == ("deleted", "complete")
     assert store.sizes(prefix_for(first.pk)) == {}
-    assert quotas.kept_bytes(job.organisation_id) == newer.size_bytes
+    assert quotas.kept_bytes(job.organisation_id, with_prepared=True) == newer.size_bytes
 
 
 def test_what_an_attempt_did_not_finish_is_given_up(job: Job, lease: Lease) -> None:
@@ -277,7 +277,34 @@ def test_it_leaves_as_much_for_checkpoints(job: Job, lease: Lease) -> None:
     assert not Artifact.objects.exists()
     StorageQuota.objects.filter(pk=quota.pk).update(bytes_max=2 * size)
     assert bring(lease, files).state == "complete"
-    assert quotas.kept_bytes(job.organisation_id) == size
+    assert quotas.kept_bytes(job.organisation_id, with_prepared=True) == size
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_an_output_fits_beside_it(job: Job, lease: Lease, settings: Any, is_complete: bool) -> None:
+    files = entry()
+    size = sum(len(data) for data in files.values())
+    StorageQuota.objects.update_or_create(organisation=job.organisation, defaults={"bytes_max": 2 * size})
+    settings.SOUK_STORAGE_FILES_MAX = len(files)
+    artifact = bring(lease, files) if is_complete else Artifact.objects.get(pk=announce(lease, files).artifact_id)
+    output = [ArtifactFile(path=path, size=size, sha256="0" * 64) for path in ("a", "b")]
+    announce(lease, {}, kind="output", files=output)
+    artifact.refresh_from_db()
+    assert artifact.state == ("complete" if is_complete else "uploading"), "nor does it go for that"
+    assert (quotas.kept_bytes(job.organisation_id), quotas.kept_files(job.organisation_id)) == (2 * size, 2)
+    with pytest.raises(JobsError, match="larger quota"):
+        announce(lease, {}, kind="checkpoint", step=1, files=[ArtifactFile(path="c", size=1, sha256="0" * 64)])
+
+
+def test_it_counts_for_other_prepared_data(job: Job, lease: Lease) -> None:
+    files = entry()
+    size = sum(len(data) for data in files.values())
+    StorageQuota.objects.update_or_create(organisation=job.organisation, defaults={"bytes_max": 3 * size - 1})
+    bring(lease, files)
+    able("carols-node")
+    other = run_next(stage.submit(job.organisation))
+    with pytest.raises(JobsError, match="larger quota"):
+        bring(other, files)
 
 
 def test_it_goes_when_its_job_has_ended_and_not_before(job: Job, lease: Lease, store: Any) -> None:
