@@ -18,14 +18,11 @@ from jobs.artifacts.checkpoints import listed_entry, read_json
 from jobs.artifacts.prune import abandon
 from jobs.errors import BadManifest
 from jobs.kinds.registry import kind_of
-from jobs.leases.leasing import GRACE_MS
 from jobs.models import Artifact, ArtifactKind, ArtifactPart, Lease
 from jobs.states import ArtifactState
-from provider_agent.protocol import PREPARED_FEATURE, ArtifactFile, prepared_mistake
-from runtimes.contract import MANIFEST_NAME, PREPARING_FIRST_SECONDS
+from provider_agent.protocol import PREPARED_BYTES_MAX, PREPARED_FEATURE, ArtifactFile, prepared_mistake
+from runtimes.contract import MANIFEST_NAME
 
-BYTES_MAX: Final = 1024**4  # of 250 billion tokens
-BYTES_PER_SECOND_MAX: Final = 10**9  # no node tokenises so fast
 MANIFEST_BYTES_MAX: Final = 1024 * 1024  # a chat template is in it
 
 
@@ -42,7 +39,7 @@ def find_for(lease: Lease) -> Artifact | None:
 
 
 def check_announced(lease: Lease, files: Sequence[ArtifactFile]) -> None:
-    """Raise BadManifest for what this lease's program cannot have prepared."""
+    """Raise BadManifest for what this lease's program cannot have prepared, or no node fetches."""
     job, size = lease.attempt.job, sum(file.size for file in files)
     if not kind_of(job).keeps_prepared(job):
         raise BadManifest("Nothing is prepared for this job that another attempt could use.")
@@ -50,10 +47,14 @@ def check_announced(lease: Lease, files: Sequence[ArtifactFile]) -> None:
         raise BadManifest("The node of rank 0 alone brings what was prepared.")
     if mistake := prepared_mistake(file.path for file in files):
         raise BadManifest(f"This is nothing that a training prepares: {mistake}.")
-    # Before its first `preparing` event a program is not seen running.
-    seconds = (lease.observed_ms + GRACE_MS) / 1000 + PREPARING_FIRST_SECONDS
-    if size > min(BYTES_MAX, seconds * BYTES_PER_SECOND_MAX):
-        raise BadManifest(f"The node was seen running for {seconds:.0f} s; it cannot have prepared {size} bytes.")
+    if size > PREPARED_BYTES_MAX:
+        raise BadManifest(f"These are {size} bytes; no node fetches more than {PREPARED_BYTES_MAX}.")
+
+
+def find_begun(lease: Lease) -> Artifact | None:
+    """What this lease brings or has brought, in whichever generation of its gang: what arrived is not sent again."""
+    mine = Artifact.objects.filter(kind=ArtifactKind.PREPARED, parts__lease=lease)
+    return mine.filter(state__in=[ArtifactState.UPLOADING, ArtifactState.COMPLETE]).first()
 
 
 def check_content(part: ArtifactPart) -> None:

@@ -114,6 +114,8 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
 
 
 def _find_or_create(lease: Lease, request: ArtifactBegin) -> Artifact:
+    if request.kind == "prepared" and (begun := prepared.find_begun(lease)) is not None:
+        return begun
     job = lease.attempt.job
     artifact, is_new = Artifact.objects.get_or_create(
         attempt=lease.attempt,

@@ -44,6 +44,7 @@ from __future__ import annotations
 from provider_agent.protocol import ethereum
 from provider_agent.protocol.appends import AppendResponse, ReceiptAck, ReceiptAppend
 from provider_agent.protocol.artifacts import (
+    PREPARED_BYTES_MAX,
     PREPARED_ENTRIES_MAX,
     ArtifactBegin,
     ArtifactComplete,

@@ -18,6 +18,7 @@ ETAG_CHARACTERS_MAX: Final = 200
 PARTS_PER_FILE_MAX: Final = 10_000  # what S3 takes of one upload
 PREPARED_ENTRIES_MAX: Final = 4  # tokens and a tokenizer, and as much of an attempt with other libraries
 PREPARED_FILES_MAX: Final = 16  # of one entry
+PREPARED_BYTES_MAX: Final = 60 * 10**9  # of 15 billion tokens; a node fetches as much in ten minutes, at 100 MB/s
 
 Etag = Annotated[str, Field(max_length=ETAG_CHARACTERS_MAX)]
 Etags = Annotated[

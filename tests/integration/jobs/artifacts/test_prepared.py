@@ -9,11 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
+from django.db.models import F
 
 from jobs.artifacts import downloads, prepared, prune, quotas, retention, uploads
 from jobs.artifacts.store import prefix_for
 from jobs.errors import BadManifest, JobsError
-from jobs.models import Artifact, Job, Lease, StorageQuota
+from jobs.models import Artifact, Attempt, Job, Lease, StorageQuota
 from jobs.running import reports
 from jobs.running.assignments import make_assignment
 from marketplace.accounts.models import Organisation
@@ -22,6 +23,7 @@ from provider_agent.client import Client
 from provider_agent.errors import Refused
 from provider_agent.protocol import (
     CACHE_FEATURE,
+    PREPARED_BYTES_MAX,
     PREPARED_FEATURE,
     ArtifactBegin,
     ArtifactDownloads,
@@ -208,11 +210,16 @@ def test_what_no_training_prepares_is_refused(job: Job, lease: Lease, store: Any
     assert prepared.find_for(lease) is None
 
 
-def test_more_than_a_node_can_have_prepared_is_refused(lease: Lease) -> None:
-    file = ArtifactFile(path=f"tokens/{KEY}/MANIFEST.json", size=200 * 10**9, sha256="0" * 64)
-    with pytest.raises(BadManifest, match="cannot have prepared"):
-        announce(lease, {}, files=[file])
+def test_more_than_a_node_fetches_is_refused(lease: Lease) -> None:
+    """As much as it fetches is not, whenever it comes: most of it may have been fetched from the attempt before."""
+
+    def of(size: int) -> list[ArtifactFile]:
+        return [ArtifactFile(path=f"tokens/{KEY}/MANIFEST.json", size=size, sha256="0" * 64)]
+
+    with pytest.raises(BadManifest, match="no node fetches more"):
+        announce(lease, {}, files=of(PREPARED_BYTES_MAX + 1))
     assert not Artifact.objects.exists()
+    assert announce(lease, {}, files=of(PREPARED_BYTES_MAX)).uploads
 
 
 def test_a_step_or_another_rank_is_refused(lease: Lease) -> None:
@@ -262,6 +269,27 @@ def test_what_an_attempt_did_not_finish_is_given_up(job: Job, lease: Lease) -> N
 def test_bringing_it_again_changes_nothing(lease: Lease) -> None:
     artifact = bring(lease)
     assert announce(Lease.objects.select_related("attempt__job", "node").get(pk=lease.pk), entry()).uploads == []
+    assert Artifact.objects.get() == artifact
+
+
+def next_generation(lease: Lease) -> Lease:
+    """The gang goes on with another node; this one stays."""
+    Attempt.objects.filter(pk=lease.attempt_id).update(generation=F("generation") + 1)
+    return Lease.objects.select_related("attempt__job", "node").get(pk=lease.pk)
+
+
+def test_a_gang_that_goes_on_sends_nothing_again(lease: Lease) -> None:
+    files = entry()
+    first = announce(lease, files)
+    [manifest] = [each for each in first.uploads if each.path.endswith("MANIFEST.json")]
+    assert httpx.put(manifest.parts[0].url, content=files[manifest.path]).is_success
+    lease = next_generation(lease)
+    second = announce(lease, files)
+    assert second.artifact_id == first.artifact_id
+    assert [each.path for each in second.uploads] == [f"tokens/{KEY}/tokens.int32"]
+    artifact = bring(lease, files)
+    assert (artifact.pk, artifact.state) == (first.artifact_id, "complete")
+    assert announce(next_generation(lease), files).uploads == []
     assert Artifact.objects.get() == artifact
 
 
