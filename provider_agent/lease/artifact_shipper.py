@@ -183,6 +183,11 @@ class ArtifactShipper:
             self._finish(artifact)
         log.info("Artifact shipped. lease_id=%s folder=%s", self._entry.lease_id, artifact.folder)
 
+    @property
+    def parts_arrived(self) -> int:
+        """How many parts of what is on its way are in the store, as far as this process remembers."""
+        return len(self._etags)
+
     def give_up(self, artifact: ArtifactEntry) -> None:
         """It is not shipped any more, and its bytes go; raises JournalFailed."""
         self._finish(artifact)
@@ -288,7 +293,8 @@ class ArtifactShipper:
         self, folder: Path, artifact: ArtifactEntry, uploads: ArtifactUploads, upload: FileUpload
     ) -> list[str]:
         """Put every part of one file, some at once; returns their ETags in order."""
-        slots = asyncio.Semaphore(PARTS_PARALLEL_MAX)
+        # A checkpoint interrupts prepared data, and what is on its way then is lost.
+        slots = asyncio.Semaphore(1 if artifact.kind == "prepared" else PARTS_PARALLEL_MAX)
         path = folder / upload.path
 
         async def put(part: UploadPart) -> str:

@@ -66,7 +66,7 @@ async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
     await asyncio.to_thread(record_share, folder, share)
     cache = await asyncio.to_thread(_open_cache, context, folder, has_cache=runtime.has_cache(assignment))
     if cache is not None:
-        await fetch_prepared(context, assignment, work, cache=cache)
+        await fetch_prepared(context, assignment, work, cache=cache, disk_share=1.0 if disk_mib else share)
     spec = _launch_spec(context, assignment, runtime, folder, resume_path, cache=cache, disk_mib=disk_mib, share=share)
     return replace(
         spec, shared_folders=spec.shared_folders | fetched.shared_folders, env=spec.env | fetched.environment

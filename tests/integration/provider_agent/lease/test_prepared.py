@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import shlex
+import shutil
 import sys
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from provider_agent.protocol import AttemptState, Program, Reason
+from provider_agent.context import AgentContext
+from provider_agent.lease.assignments import accept_assignment
+from provider_agent.lease.preparation import prepare
+from provider_agent.protocol import Assignment, AttemptState, Program, Reason
 from tests.integration.provider_agent.conftest import Bob, eventually
 from tests.integration.provider_agent.endings import until_ended
 from tests.integration.provider_agent.fake_leases import Artifact, Lease
@@ -46,7 +53,8 @@ PROGRAM = [sys.executable, "-c", SHELL]  # the agent, with one more runtime that
 
 def makes(seconds: float) -> str:
     """A line that leaves tokens which took so long."""
-    manifest = json.dumps({"files": [], "made_seconds": seconds})
+    listed = {"path": "tokens.int32", "size": 5, "sha256": hashlib.sha256(b"made\n").hexdigest()}
+    manifest = json.dumps({"files": [listed], "made_seconds": seconds})
     write = f"echo made > {FOLDER}/tokens.int32 && echo {shlex.quote(manifest)} > {FOLDER}/MANIFEST.json"
     return f"mkdir -p {FOLDER} && {write}"
 
@@ -99,6 +107,57 @@ def test_the_next_attempt_finds_it_before_it_starts_and_sends_it_no_more(running
     until_ended(again)
     assert b"fetched" in again.logs
     assert not list(running.folder.cache.glob("*/tokens/*")), "the node's cache has what was made on it alone"
+
+
+def test_what_the_program_makes_anew_is_sent_and_kept_on_the_node(running: Bob, server: FakeServer) -> None:
+    """What came was a bad one: else it would stay for as long as the job lives."""
+    artifact_id = uuid4()
+    server.downloads[artifact_id] = {f"tokens/{KEY}/tokens.int32": b"bad", f"tokens/{KEY}/MANIFEST.json": b"{}"}
+    lease = give(running, server, f"{makes(90)}; {STARTED}; {WAITS}", prepared_artifact_id=artifact_id)
+    [artifact] = eventually(lambda: brought(server), "the prepared data")
+    assert artifact.files[f"tokens/{KEY}/tokens.int32"] == b"made\n"
+    running.let_go(lease.assignment.lease_id)
+    assert until_ended(lease).reason is Reason.COMPLETED
+    [kept] = running.folder.cache.glob("*/tokens/*/tokens.int32")
+    assert kept.read_bytes() == b"made\n"
+
+
+def test_a_lease_of_one_of_two_devices_has_half_of_a_shared_disk(
+    context: AgentContext, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [device] = context.devices.values()
+    context.devices["other"] = device
+    file = {f"tokens/{KEY}/MANIFEST.json": json.dumps({"files": []}).encode()}
+    size = sum(map(len, file.values()))
+
+    async def fetched(free: int, fence: int) -> bool:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+        artifact_id = uuid4()
+        server.downloads[artifact_id] = file
+        assignment = Assignment(
+            node_id=context.config.node_id,
+            lease_id=uuid4(),
+            fence=fence,
+            attempt_id=uuid4(),
+            attempt_number=1,
+            job_id=uuid4(),
+            job_name="alice-job",
+            device_uuids=[device.uuid],
+            rate_usd_micros_per_hour=1,
+            cap_usd_micros=1,
+            program=Program(runtime="train"),
+            seconds_max=600,
+            cache_owner=ALICE,
+            prepared_artifact_id=artifact_id,
+        )
+        accept_assignment(context, server.give(assignment).desired)
+        await prepare(context, assignment)
+        return (context.folder.lease(assignment.lease_id) / "work" / FOLDER).exists()
+
+    async def fetch_both() -> list[bool]:
+        return [await fetched(4 * size - 1, 1), await fetched(4 * size, 2)]
+
+    assert asyncio.run(fetch_both()) == [False, True]
 
 
 @pytest.mark.parametrize("fault", ["damaged", "another name", "gone"])
