@@ -80,7 +80,8 @@ class NodeCache:
 
         `seconds`: how long the making took; by it the agent chooses what is worth keeping in the artifact store.
         """
-        write_manifest(folder, **about, **{MADE_SECONDS_NAME: round(seconds, 1)}, made_at=round(time.time()))
+        body: dict[str, Any] = {**about, MADE_SECONDS_NAME: round(seconds, 1), "made_at": round(time.time())}
+        write_manifest(folder, **body)
 
     def _note_use(self, kind: str, key: str) -> None:
         """The agent removes first what was not used for the longest time."""

@@ -22,6 +22,7 @@ from provider_agent.journal import ArtifactEntry, Journal
 from provider_agent.lease.cache import intake, prepared
 from provider_agent.lease.cache.owners import keep_owner
 from provider_agent.lease.cache.prepared import PreparedShipper, fetch_prepared, keep_prepared, load_prepared
+from provider_agent.lease.snapshot import take_snapshot
 from provider_agent.protocol import (
     ArtifactBegin,
     ArtifactComplete,
@@ -339,13 +340,12 @@ def test_what_cannot_be_taken_leaves_nothing(lease: Lease, fault: str, monkeypat
 
 def test_a_lease_that_is_forgotten_meanwhile_leaves_nothing(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
     lease.make(90)
-    take = prepared.take_snapshot
     begun: list[Any] = []
 
     def take_slowly(*arguments: Any, **named: Any) -> int:
         begun.append(arguments)
         time.sleep(0.3)
-        return take(*arguments, **named)
+        return take_snapshot(*arguments, **named)
 
     monkeypatch.setattr(prepared, "take_snapshot", take_slowly)
 

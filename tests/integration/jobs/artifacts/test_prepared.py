@@ -87,7 +87,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def announce(lease: Lease, files: Files, **more: Any) -> ArtifactUploads:
+def announce(lease: Lease, files: Files, /, **more: Any) -> ArtifactUploads:
     listed = [ArtifactFile(path=path, size=len(data), sha256=sha256(data)) for path, data in files.items()]
     fields: dict[str, Any] = {"kind": "prepared", "node_rank": lease.node_rank, "files": listed}
     return uploads.begin(lease, ArtifactBegin(**fields | more), fence=lease.fence)

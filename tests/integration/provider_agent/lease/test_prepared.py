@@ -131,7 +131,7 @@ def test_a_lease_of_one_of_two_devices_has_half_of_a_shared_disk(
     size = sum(map(len, file.values()))
 
     async def fetched(free: int, fence: int) -> bool:
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=free, free=free))
         artifact_id = uuid4()
         server.downloads[artifact_id] = file
         assignment = Assignment(
@@ -155,7 +155,10 @@ def test_a_lease_of_one_of_two_devices_has_half_of_a_shared_disk(
         return (context.folder.lease(assignment.lease_id) / "work" / FOLDER).exists()
 
     async def fetch_both() -> list[bool]:
-        return [await fetched(4 * size - 1, 1), await fetched(4 * size, 2)]
+        try:
+            return [await fetched(4 * size - 1, 1), await fetched(4 * size, 2)]
+        finally:
+            await context.client.close()  # in the loop that it connected in
 
     assert asyncio.run(fetch_both()) == [False, True]
 
