@@ -283,7 +283,7 @@ def test_no_large_file_is_read_for_its_digest(lease: Lease) -> None:
 
 
 LISTS: dict[str, Any] = {
-    "elsewhere": [{"path": "../../../../identity", "size": 1, "sha256": "0" * 64}],
+    "elsewhere": [{"path": "../../../../secrets", "size": 1, "sha256": "0" * 64}],
     "a folder": [{"path": "deeper/tokens", "size": 1, "sha256": "0" * 64}],
     "absolute": [{"path": "/etc/passwd", "size": 1, "sha256": "0" * 64}],
     "another size": [{"path": "tokens.int32", "size": PART_BYTES * PARTS + 1, "sha256": "0" * 64}],
@@ -298,8 +298,11 @@ LISTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("listed", LISTS.values(), ids=LISTS)
 def test_a_manifest_of_other_files_sends_nothing(lease: Lease, listed: Any) -> None:
-    (lease.data.root / "identity").write_text("x")
-    lease.make(90).write_text(json.dumps({"made_seconds": 90} | ({"files": listed} if listed is not None else {})))
+    (lease.folder / "secrets").write_text("x")  # where the first of them leads from the snapshot
+    manifest = lease.make(90)
+    (manifest.parent / "deeper").mkdir()
+    (manifest.parent / "deeper" / "tokens").write_text("x")
+    manifest.write_text(json.dumps({"made_seconds": 90} | ({"files": listed} if listed is not None else {})))
     lease.send()
     assert not lease.store.begun
     assert not lease.snapshot.exists(), "nor is it tried again"
