@@ -33,6 +33,8 @@ LEFT_OUT := docker or own_servers or escrow_model or money_model or anvil
 EVM := tests/unit/billing/contract tests/integration/billing/chain tests/integration/jobs/escrow
 RUNTIMES := tests/integration/runtimes tests/unit/runtimes
 AGENT := tests/integration/provider_agent tests/contracts/fabric
+# Each worker would look through all tests for those few with a container.
+CONTAINERS := tests/contracts/executors tests/integration/tunnels
 # Build the agent's environment seven times; left to `make acceptance`, which leaves the processors idle at times.
 WHOLE_INSTALL := tests/integration/portal/test_install_whole.py tests/integration/portal/test_remote_install.py
 FUZZ := tests/integration/config/fuzz
@@ -94,7 +96,7 @@ gpu: $(INSTALLED) ## what needs an NVIDIA GPU: a marketplace with a node that ha
 
 containers: $(INSTALLED) ## jobs in containers, gangs and their networks; as root, on a container engine that the tests start
 	$(BIN)/python -m tests.contracts.executors.base_image
-	$(BIN)/python -m pytest -n $(LANE_WORKERS) --dist loadfile --ignore tests/acceptance -m docker
+	$(BIN)/python -m pytest -n $(LANE_WORKERS) --dist loadfile -m docker $(CONTAINERS)
 
 embedded: $(INSTALLED) ## tests that start, kill and restart `souk up` on its own PostgreSQL and Redis
 	$(BIN)/python -m pytest tests/integration/embedded
@@ -108,10 +110,10 @@ anvil: $(INSTALLED) ## transactions and reorganisations on a node of somebody el
 models: escrow-model money-model ## thousands of steps of the escrow, and of all of billing, each against a model of it
 
 escrow-model: $(INSTALLED)
-	SOUK_MONEY_STEPS=$(ESCROW_STEPS) $(BIN)/python -m pytest -s -m escrow_model tests/unit/billing/contract
+	SOUK_MONEY_STEPS=$(ESCROW_STEPS) $(BIN)/python -m pytest -s -m escrow_model tests/unit/billing/contract/test_model.py
 
 money-model: $(INSTALLED)
-	SOUK_MONEY_STEPS=$(MONEY_STEPS) $(BIN)/python -m pytest -s -m money_model tests/integration/billing
+	SOUK_MONEY_STEPS=$(MONEY_STEPS) $(BIN)/python -m pytest -s -m money_model tests/integration/billing/whole
 
 acceptance: $(INSTALLED) ## whole marketplaces and installations, nodes of other organisations, a network that fails
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/acceptance $(WHOLE_INSTALL)

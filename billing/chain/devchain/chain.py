@@ -19,6 +19,7 @@ CHAIN_ID: Final = 31337
 GENESIS_TIME: Final = 1_700_000_000
 GENESIS_BALANCE: Final = 10**24
 BLOCK_GAS: Final = 30_029_122
+CALL_STIPEND: Final = 2_300  # gas that an inner call with coins may spend beside its own
 BLOCKS_MAX: Final = 200_000
 QUEUED_MAX: Final = 256  # transactions that wait for an earlier nonce
 
@@ -95,27 +96,43 @@ class DevChain:
 
     def call(self, message: dict[str, Any], number: int | None = None) -> bytes:
         """What a call would return; at the head it sees the present time."""
-        from eth.vm.spoof import SpoofTransaction
-
         with self._lock:
-            header = self._pending_header() if number is None else self._header(number)
-            vm = self._backend.chain.get_vm(header.copy(base_fee_per_gas=0))  # a read-only call is free
-            transaction = SpoofTransaction(self._unsigned(message, BLOCK_GAS), from_=message["from"])
-            snapshot = vm.state.snapshot()
-            computation = vm.state.costless_execute_transaction(transaction)
-            vm.state.revert(snapshot)
+            computation = self._try(message, message.get("gas") or BLOCK_GAS, number)
             _raise_revert(computation)
             return bytes(computation.output)
 
     def estimate(self, message: dict[str, Any]) -> int:
-        """The gas that it would take; raises Refused with the contract's answer where it would revert."""
+        """The gas that it would take; raises Refused with the contract's answer where it would revert.
+
+        Like geth, it tries what the call used and a little more, which inner calls keep back; seldom it has to search.
+        """
         from eth.vm.spoof import SpoofTransaction
 
         with self._lock:
-            self.call(message)
-            transaction = SpoofTransaction(self._unsigned(message, 21_000), from_=message["from"])
+            limit = message.get("gas") or BLOCK_GAS
+            computation = self._try(message, limit)
+            _raise_revert(computation)
+            used = limit - int(computation.get_gas_remaining())
+            transaction = SpoofTransaction(self._unsigned(message | {"gas": limit}), from_=message["from"])
+            if used == transaction.intrinsic_gas:
+                return used
+            enough = min((used + CALL_STIPEND) * 64 // 63, BLOCK_GAS)
+            if not self._try(message, enough).is_error:
+                return enough
             parent = self._pending_header()  # py-evm runs it one second after the header that it is given
             return int(self._backend.chain.estimate_gas(transaction, parent.copy(timestamp=parent.timestamp - 1)))
+
+    def _try(self, message: dict[str, Any], gas: int, number: int | None = None) -> Any:
+        """The computation of a call with so much gas, which changes nothing."""
+        from eth.vm.spoof import SpoofTransaction
+
+        header = self._pending_header() if number is None else self._header(number)
+        vm = self._backend.chain.get_vm(header.copy(base_fee_per_gas=0))  # a read-only call is free
+        transaction = SpoofTransaction(self._unsigned(message | {"gas": gas}), from_=message["from"])
+        snapshot = vm.state.snapshot()
+        computation = vm.state.costless_execute_transaction(transaction)
+        vm.state.revert(snapshot)
+        return computation
 
     def nonce(self, address: bytes, number: int | None = None) -> int:
         with self._lock:
@@ -214,11 +231,11 @@ class DevChain:
             raise Refused(f"invalid chain id: have {chain_id}, want {CHAIN_ID}")
         return transaction
 
-    def _unsigned(self, message: dict[str, Any], gas: int) -> Any:
+    def _unsigned(self, message: dict[str, Any]) -> Any:
         return self._backend.chain.create_unsigned_transaction(
             nonce=self.nonce(message["from"]),
             gas_price=0,
-            gas=message.get("gas") or gas,
+            gas=message["gas"],
             to=message.get("to") or b"",
             value=message.get("value", 0),
             data=message.get("data", b""),

@@ -20,7 +20,7 @@ import pytest
 import redis as redis_client
 
 from marketplace.config.embedded import orphans, postgres
-from tests.integration.embedded.marketplaces import Up, all_gone, fail_to_start, free_port, wait_for
+from tests.integration.embedded.marketplaces import Up, all_gone, clean_environment, fail_to_start, free_port, wait_for
 
 # Whole marketplaces start, on whatever else the computer does.
 pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(1200)]
@@ -98,8 +98,8 @@ def test_everything_starts_answers_stops_on_ctrl_c_and_is_found_again(short_fold
 def test_a_killed_supervisor_ends_its_children_and_the_next_start_ends_who_stayed(
     short_folder: Path,
 ) -> None:
-    data, port = short_folder / "data", free_port()
-    with Up(data, port) as up:
+    data, port, without_chain = short_folder / "data", free_port(), clean_environment(SOUK_CHAINS="[]")
+    with Up(data, port, env=without_chain) as up:
         remember_something(up)
         everything = up.processes()
         up.process.kill()
@@ -107,7 +107,7 @@ def test_a_killed_supervisor_ends_its_children_and_the_next_start_ends_who_staye
         wait_for(lambda: all_gone(everything), seconds=30)
     # A lock file whose pid belongs to a living stranger, as after the restart of a small container.
     (data / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n{data / 'postgres'}\n")
-    with orphan_that_will_not_go(data) as stubborn, Up(data, port) as again:
+    with orphan_that_will_not_go(data) as stubborn, Up(data, port, env=without_chain) as again:
         assert stubborn.wait(timeout=10) == -signal.SIGKILL
         assert recall_something(again) == "souk"
         assert again.is_well()

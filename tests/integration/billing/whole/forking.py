@@ -15,12 +15,11 @@ from unittest import mock
 from eth._utils import headers
 from web3.providers.base import JSONBaseProvider
 
-from billing.chain.devchain.chain import BLOCK_GAS, DevChain, Refused, _raise_revert
+from billing.chain.devchain.chain import DevChain, Refused
 from billing.chain.devchain.rpc import answer
 from marketplace.foundation import clock
 
 BEGINNING: Final = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp())
-SPARE_GAS: Final = 50_000
 
 
 class Clock:
@@ -97,20 +96,6 @@ class ForkingChain(DevChain):
     def _mine(self, raw: bytes | None, at: int) -> None:
         super()._mine(raw, at)
         self.raws.append(raw)
-
-    def estimate(self, message: dict[str, Any]) -> int:
-        """One run and a good deal more: a search for the least that does takes a third of a sequence's time."""
-        from eth.vm.spoof import SpoofTransaction
-
-        with self._lock:
-            vm = self._backend.chain.get_vm(self._pending_header().copy(base_fee_per_gas=0))
-            plain = self._unsigned(message, BLOCK_GAS)
-            transaction = SpoofTransaction(plain, from_=message["from"])
-            snapshot = vm.state.snapshot()
-            computation = vm.state.costless_execute_transaction(transaction)
-            vm.state.revert(snapshot)
-            _raise_revert(computation)
-            return int(plain.intrinsic_gas + 2 * computation.get_gas_used() + 40 * len(plain.data) + SPARE_GAS)
 
     def rewind(self, number: int) -> None:
         """Forget every block after this one."""

@@ -109,6 +109,7 @@ def run_alone(folder: Path, command: list[str]) -> Path:
     return folder
 
 
+@pytest.mark.soak  # minutes; the tutorial of two ranks below goes on likewise
 def test_a_hugging_face_trainer_goes_on_where_its_node_was_lost(
     running: Bob, server: FakeServer, tmp_path: Path
 ) -> None:

@@ -110,7 +110,7 @@ def test_an_output_folder_that_is_gone_fails_no_attempt(running: Bob, server: Fa
     assert b"[souk] nothing below output/ could be kept: " in lease.logs
 
 
-@pytest.mark.parametrize("folder", ["output", "."])
+@pytest.mark.parametrize("folder", [pytest.param("output", marks=pytest.mark.soak), "."])
 def test_folders_without_end_cost_themselves_alone(running_over: Bob, server: FakeServer, folder: str) -> None:
     code = f"import os\nopen('output/kept', 'w').write('k')\nos.chdir({folder!r})\n{DEEP}"
     lease = server.give(running_over.assignment(*python(code)))

@@ -149,7 +149,9 @@ def test_two_ranks_train_adapters_like_one(llama: Tuned, tmp_path: Path, changes
     torch.testing.assert_close(found, wanted, atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("strategy", ["fsdp2", pytest.param("hsdp", marks=pytest.mark.soak), "ddp"])
+@pytest.mark.parametrize(
+    "strategy", ["fsdp2", *(pytest.param(other, marks=pytest.mark.soak) for other in ("hsdp", "ddp"))]
+)
 def test_two_ranks_with_their_base_in_bfloat16_train_nearly_the_same(
     llama: Tuned, tmp_path: Path, strategy: str
 ) -> None:

@@ -75,7 +75,7 @@ def test_ranks_share_it_and_train_alike(tuned: Work, strategy: str, tmp_path: Pa
     assert_same(train(tmp_path / strategy, ranks=2, strategy=strategy), tuned)
 
 
-@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+@pytest.mark.parametrize("strategy", ["fsdp2", pytest.param("ddp", marks=pytest.mark.soak)])
 def test_bfloat16_is_the_dtype_of_the_storage(tuned: Work, strategy: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"dtype": "bfloat16", "activation_checkpointing": "full"}
     work = train(tmp_path / strategy, ranks=2, strategy=strategy, **changes)
