@@ -10,7 +10,7 @@ import pytest
 from runtimes.evaluate.compare import Comparison, Sample, compare, read_samples
 from runtimes.evaluate.drawing import Bar, bar_chart
 from runtimes.evaluate.embed import project, to_plane
-from runtimes.evaluate.report import CHANGED_MAX, make_report
+from runtimes.evaluate.report import CHANGED_MAX, SampleMap, make_report
 from runtimes.evaluate.request import PROJECTED
 from runtimes.evaluate.results import Metric, ModelResult, read_metrics
 
@@ -35,7 +35,7 @@ def model(name: str, scores: list[float], *, text: str = "?") -> ModelResult:
 def page(base: ModelResult, other: ModelResult) -> str:
     compared = {other.name: compare(base.samples, other.samples, {"t": {"acc": True}})}
     places = to_plane([[float(number)] * PROJECTED for number in range(len(base.samples))])
-    return make_report(RESULTS, [base, other], compared, places)
+    return make_report(RESULTS, [base, other], compared, SampleMap(places, base.name))
 
 
 def test_gained_lost_and_kept_are_counted_with_a_paired_error() -> None:
