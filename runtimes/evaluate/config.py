@@ -139,7 +139,9 @@ def _text(most: int) -> Check:
 
 
 def _variable(value: Any) -> str | None:
-    if value is not None and not (isinstance(value, str) and _VARIABLE.fullmatch(value)):
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
         raise ValueError("must be the name of a secret, or null")
     return value
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 import time
 from collections import deque
@@ -111,10 +112,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(**changes: Any) -> Iterator[Service]:
-    """The service, as long as the block lasts."""
+def serving(*, tls: ssl.SSLContext | None = None, **changes: Any) -> Iterator[Service]:
+    """The service, as long as the block lasts; `tls`: a server's context."""
     server = Server(("127.0.0.1", 0), Handler)
-    server.service = Service(address=f"http://127.0.0.1:{server.server_address[1]}/v1", **changes)
+    scheme = "http"
+    if tls is not None:
+        scheme, server.socket = "https", tls.wrap_socket(server.socket, server_side=True)
+    server.service = Service(address=f"{scheme}://127.0.0.1:{server.server_address[1]}/v1", **changes)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

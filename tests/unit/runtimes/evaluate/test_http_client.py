@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from runtimes.evaluate import http_client
 from runtimes.evaluate.http_client import Client, Refused
@@ -170,6 +177,43 @@ def test_an_answer_that_comes_soon_after_sigterm_is_taken(service: Service) -> N
     with pytest.raises(Stopped):
         asking.post("/completions", BODY, bytes_max=BYTES_MAX)
     assert len(service.asked) == 1
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1 by itself, with its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
+    return path
+
+
+def test_an_endpoint_behind_tls_is_asked_only_with_a_valid_certificate(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    with serving(key=KEY, tls=tls) as service:
+        with pytest.raises(BadData, match=r"the certificate of 127\.0\.0\.1:\d+ is not valid: self-signed"):
+            client(service).post("/completions", BODY, bytes_max=BYTES_MAX)
+        assert service.asked == []
+        trusting = ssl.create_default_context(cafile=certificate)
+        monkeypatch.setattr(http_client, "_make_tls", lambda: trusting)
+        service.seconds = 0.7  # longer than one look at the limits
+        body = BODY | {"prompt": "One two " * 100_000}
+        assert client(service).post("/completions", body, bytes_max=BYTES_MAX)["choices"]
+        assert service.asked[0]["prompt"] == body["prompt"]
 
 
 @pytest.mark.parametrize("key", ["short", "with a blank in it", "new\nline: injected", "schlüssel-123", "x" * 5000, ""])
