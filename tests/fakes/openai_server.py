@@ -20,12 +20,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 WORDS = ("ant", "bear", "cat", "dog", "eel", "fox", "goat", "hen")
+Score = Callable[[str], dict[str, list[Any]]]  # of a given text: what `logprobs` has
 Fault = Callable[["Handler"], None]
 
 
 @dataclass
 class Service:
-    """How it answers, and what it was asked; `faults` answer the next requests in place of it."""
+    """How it answers, and what it was asked; each of `faults` answers the next request in its place (None: none)."""
 
     address: str = ""
     key: str | None = None
@@ -33,8 +34,9 @@ class Service:
     has_echo: bool = True
     has_completions: bool = True
     has_beginning: bool = False  # whether a token is put before every text
+    score: Score | None = None  # in place of the scores that are drawn
     seconds: float = 0.0  # that each answer takes
-    faults: deque[Fault] = field(default_factory=deque)
+    faults: deque[Fault | None] = field(default_factory=deque)
     asked: list[dict[str, Any]] = field(default_factory=list)  # bodies, with `path` and `authorization`
     at_once: int = 0
     at_once_max: int = 0
@@ -92,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
         written = write(prompt, body["max_tokens"], body.get("stop", ()))
         if not (body.get("echo") and service.has_echo):
             return 200, {"choices": [{"index": 0, "text": written, "logprobs": None}]}
-        logprobs = score(prompt, has_beginning=service.has_beginning)
+        logprobs = service.score(prompt) if service.score else score(prompt, has_beginning=service.has_beginning)
         for name, value in (("tokens", written), ("token_logprobs", -0.5), ("top_logprobs", {written: -0.5})):
             logprobs[name].append(value)
         return 200, {"choices": [{"index": 0, "text": prompt + written, "logprobs": logprobs}]}
