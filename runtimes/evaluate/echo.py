@@ -35,10 +35,10 @@ def read_scores(choice: object, text: str, start: int, *, may_skip_first: bool =
     """The log-likelihood of `text[start:]` after `text[:start]`, and whether greedy decoding writes it.
 
     A token that holds the last characters before `start` and the first ones after it counts whole. `may_skip_first`:
-    the text's first token is left out where it has no log-probability. Raises NoScores.
+    the text's first token is left out where it has no log-probability, and others follow. Raises NoScores.
     """
     tokens = [token for token in _read_tokens(choice, text) if token.begin >= start or token.end > start]
-    if may_skip_first and tokens and tokens[0].begin <= 0 and tokens[0].score is None:
+    if may_skip_first and len(tokens) > 1 and tokens[0].begin <= 0 and tokens[0].score is None:
         tokens = tokens[1:]
     scores = [token.score for token in tokens if token.score is not None]
     if len(scores) != len(tokens):

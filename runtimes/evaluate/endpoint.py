@@ -74,12 +74,14 @@ class EndpointModel:
         self._endpoint = known.endpoint
         self._client = Client(known.endpoint.endpoint, key=known.key, stop=stop)
 
-    def check(self, kinds: Iterable[str]) -> None:
-        """Ask one tiny request for each way of asking that these kinds of requests need; raises BadData."""
-        wanted = set(kinds)
-        if wanted & set(SCORED):
-            self._check_scores()
-        if GENERATE in wanted:
+    def check(self, requests: Iterable[Request]) -> None:
+        """Ask one tiny request for each way of asking that these requests need; raises BadData."""
+        wanted = list(requests)
+        if any(each.kind in SCORED for each in wanted):
+            # Without any context a continuation's first token counts, which not every endpoint scores.
+            has_bare = any(each.kind == LIKELIHOOD and not each.arguments[0].strip() for each in wanted)
+            self._check_scores(0 if has_bare else SHORT_START)
+        if any(each.kind == GENERATE for each in wanted):
             self._check_texts()
 
     def answer(self, request: Request) -> Answer:
@@ -92,13 +94,13 @@ class EndpointModel:
             raise BadData(f"{self.name!r} answers with a score or text beyond all bounds")
         return answer
 
-    def _check_scores(self) -> None:
+    def _check_scores(self, start: int) -> None:
         needed = "tasks of multiple_choice, loglikelihood and loglikelihood_rolling need log-likelihoods of given texts"
         advice = "ask it tasks of generate_until alone, or name a folder with the weights"
         if self._endpoint.chat:
             raise BadData(f"{self.name!r}: {needed}, which no chat gives: {advice}")
         try:
-            self._scores(SHORT_TEXT, SHORT_START)
+            self._scores(SHORT_TEXT, start)
         except Refused as error:
             raise BadData(f"{needed} (`echo` with `logprobs`): {error}; {advice}") from error
 

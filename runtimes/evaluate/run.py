@@ -107,9 +107,8 @@ def _check_endpoints(
     """Before anything is computed, each endpoint that will be asked shows that it can answer; raises BadData."""
     for known in knowns:
         if isinstance(known, KnownEndpoint):
-            missing = {request.kind for request in requests if request.digest(known.digest) not in answers}
-            if missing:
-                known.load(stop=stop).check(missing)
+            missing = [request for request in requests if request.digest(known.digest) not in answers]
+            known.load(stop=stop).check(missing)
 
 
 def _load(

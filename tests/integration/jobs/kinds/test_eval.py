@@ -165,11 +165,9 @@ ENDPOINT = {"endpoint": "https://market.example/v1", "model": "theirs"}
 def test_an_endpoint_that_refuses_later_is_the_customers_and_condemns_no_checkpoint(
     alice: Organisation, local_store: Store
 ) -> None:
-    """Else whoever owns the endpoint would have resumed attempts for nothing, and four of them would lose the answers."""
-    changes: dict[str, Any] = {"network": "public", "files": ["tasks"], "retry": {"on": ["bad_input"]}}
-    spec = from_wire(canonical(evaluation()) | changes | {"eval": {"models": [ENDPOINT], "tasks": ["tasks"]}})
+    """Else its owner would have resumed attempts for nothing, and four of them would lose the answers."""
     asker("first")
-    job = stage.submit(alice, spec)
+    job = stage.submit(alice, endpoint_evaluation(retry={"on": ["bad_input"]}))
     first = run_next(job)
     stage.see_running(first, seconds=60)
     stage.bill(first, ms=60_000)
@@ -192,11 +190,27 @@ def test_an_endpoint_that_refuses_later_is_the_customers_and_condemns_no_checkpo
         assert job.state == "recovering"
 
 
-def asker(name: str) -> None:
+def test_a_node_that_cannot_ask_endpoints_is_passed_over(alice: Organisation) -> None:
+    node, spec = asker("bobs-node"), endpoint_evaluation()
+    assert quotes.make_quote(spec, alice).quote_id is not None
+    for lacking in ({"runtime_features": [EVALUATION_FEATURE]}, {"egress": False}):
+        Node.objects.update(facts=node.facts | lacking)
+        assert quotes.make_quote(spec, alice).quote_id is None
+
+
+def endpoint_evaluation(**changes: Any) -> Spec:
+    """A job file of Alice's that asks an endpoint alone."""
+    section = {"models": [ENDPOINT], "tasks": ["tasks"]}
+    body = canonical(evaluation()) | {"network": "public", "files": ["tasks"], "eval": section}
+    return from_wire(body | changes)
+
+
+def asker(name: str) -> Node:
     """A node whose runtime asks endpoints, and that lets jobs reach the internet."""
     node = node_with_key(name)
     node.facts |= {"runtime_features": [EVALUATION_FEATURE, ENDPOINTS_FEATURE], "egress": True}
     node.save(update_fields=["facts"])
+    return node
 
 
 def answers_of(count: int) -> Files:

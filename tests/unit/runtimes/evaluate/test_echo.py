@@ -37,6 +37,8 @@ def test_the_first_token_needs_something_before_it() -> None:
     with pytest.raises(NoScores, match="no log-probability of a text's first token"):
         read_scores(WHOLE, "One two", 0)
     assert read_scores(WHOLE, "One two", 0, may_skip_first=True) == (-1.0, True)
+    with pytest.raises(NoScores, match="no log-probability of a text's first token"):
+        read_scores(WHOLE, "One", 0, may_skip_first=True)
     assert read_scores(BEGUN, "One two", 0) == (-1.5, True)
     assert read_scores(BEGUN, "One two", 0, may_skip_first=True) == (-1.5, True)
 

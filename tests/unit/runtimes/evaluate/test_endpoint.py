@@ -19,6 +19,9 @@ from tests.fakes import openai_server
 from tests.fakes.openai_server import Service, chance, fails, pieces, sends, serving, write
 
 KEY = "sk-0123456789abcdef"
+SCORE = Request(LIKELIHOOD, ("context", " continuation"))
+WHOLE = Request(ROLLING, ("a text",))
+WRITE = Request(GENERATE, ("prompt", (), 3))
 TEXT = "The capital of France is Paris"
 
 
@@ -115,34 +118,43 @@ def test_an_endpoint_has_no_place_on_the_map(service: Service) -> None:
 
 
 def test_an_endpoint_that_can_all_shows_it_with_two_tiny_requests(service: Service) -> None:
-    model(service).check({LIKELIHOOD, ROLLING, GENERATE})
+    model(service).check([SCORE, WHOLE, WRITE])
     assert [each["prompt"] for each in service.asked] == ["One two"] * 2
-    model(service).check(set())
+    model(service).check([])
     assert len(service.asked) == 2
 
 
 def test_log_likelihoods_that_an_endpoint_does_not_give_are_refused_first(service: Service) -> None:
     service.has_echo = False
     with pytest.raises(BadData, match=r"multiple_choice.*need log-likelihoods.*returns no logprobs; ask it tasks of"):
-        model(service).check({LIKELIHOOD})
-    model(service).check({GENERATE})
+        model(service).check([SCORE])
+    model(service).check([WRITE])
     with pytest.raises(BadData, match="which no chat gives"):
-        model(service, chat=True).check({ROLLING, GENERATE})
+        model(service, chat=True).check([WHOLE, WRITE])
     service.faults.append(fails(400, "echo is not supported"))
     with pytest.raises(BadData, match=r"status 400\): echo is not supported"):
-        model(service).check({LIKELIHOOD})
+        model(service).check([SCORE])
+
+
+def test_continuations_without_a_context_need_an_endpoint_that_begins_texts(service: Service) -> None:
+    bare = Request(LIKELIHOOD, ("", " continuation"))
+    model(service).check([SCORE, WHOLE])
+    with pytest.raises(BadData, match="returns no log-probability of a text's first token"):
+        model(service).check([SCORE, bare])
+    service.has_beginning = True
+    model(service).check([SCORE, bare])
 
 
 def test_a_wrong_key_or_model_or_way_of_asking_is_found_first(service: Service, monkeypatch: Any) -> None:
     with pytest.raises(BadData, match="The model other does not exist"):
-        model(service, model="other").check({GENERATE})
+        model(service, model="other").check([WRITE])
     service.has_completions = False
     with pytest.raises(BadData, match=r"Not found\.; with chat: true, /chat/completions is asked"):
-        model(service).check({GENERATE})
-    model(service, chat=True).check({GENERATE})
+        model(service).check([WRITE])
+    model(service, chat=True).check([WRITE])
     monkeypatch.setenv(ENDPOINT_KEY_PREFIX + "MY_KEY", "sk-another-key")
     with pytest.raises(BadData, match="refuses the key"):
-        model(service).check({LIKELIHOOD})
+        model(service).check([SCORE])
     monkeypatch.delenv(ENDPOINT_KEY_PREFIX + "MY_KEY")
     with pytest.raises(BadData, match="there is no secret MY_KEY"):
         model(service)
