@@ -43,7 +43,9 @@ def endpoint(service: Service, **changes: Any) -> dict[str, Any]:
     return {"endpoint": service.address, "model": "theirs", "key": "MY_KEY"} | changes
 
 
-def work_of(root: Path, models: Path, service: Service, *, env: dict[str, str] | None = None, **changes: Any) -> Work:
+def work_of(
+    root: Path, models: Path, service: Service, /, *, env: dict[str, str] | None = None, **changes: Any
+) -> Work:
     """An evaluation of the endpoint alone, where `changes` name no other models."""
     given = {ENDPOINT_KEY_PREFIX + "MY_KEY": KEY} | (env or {})
     return make_work(root, models, env=given, **{"models": endpoint(service, concurrency=1), "batch_size": 1} | changes)
@@ -57,6 +59,7 @@ def texts_of(work: Work) -> dict[str, str]:
 def test_an_endpoint_is_compared_with_a_folder_and_said_to_be_one(
     models: Path, service: Service, tmp_path: Path
 ) -> None:
+    service.seconds = 0.02
     work = work_of(tmp_path / "work", models, service, models=[endpoint(service), "base"], batch_size=8)
     code, output = work.run()
     assert code == 0, output
