@@ -108,6 +108,8 @@ class Kind:
         if not lease.attempt.job.spec.get("command"):
             reason = believing.of_our_program(reason, exit_code)
         reason = believing.believe(lease, believing.of_image(lease, reason))
+        if reason in believing.OF_INPUT and self.asks_endpoints(lease.attempt.job):
+            return reason  # neither a folder nor a checkpoint: what the customer chose to ask may refuse any day
         if self.reads_lent(lease.attempt.job):  # first: a checkpoint is not to blame for what a folder lacks
             reason = believing.of_lent(lease, reason)
         return believing.of_resumed(lease, reason)
@@ -118,6 +120,10 @@ class Kind:
         Not with a shared host folder: another node's may hold something else under the same label.
         """
         return not self.reads_lent(job)
+
+    def asks_endpoints(self, job: Job) -> bool:
+        """Whether our own runtime asks services of the customer's choice, on which its end may depend."""
+        return False
 
     def reads_lent(self, job: Job) -> bool:
         """Whether our own runtime reads anything of the job in shared host folders."""
