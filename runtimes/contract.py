@@ -26,6 +26,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
@@ -83,10 +84,10 @@ PROJECT_NAME = "pyproject.toml"
 # Secrets for endpoints reach the evaluation under this prefix: under a name of their own they could be PYTHONPATH.
 ENDPOINT_KEY_PREFIX = "ENDPOINT_KEY_"
 ENDPOINT_CHARACTERS_MAX = 300
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})  # by hand and in tests: job files name none
 CHECKPOINT_PATH_CHARACTERS_MAX = 200
 CHECKPOINT_PATH_PARTS_MAX = 8
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 MODELS_DIR = Path(__file__).parent / "train" / "models"  # one configuration a shipped model
 
 
@@ -329,9 +330,16 @@ def endpoint_mistake(address: str, *, has_key: bool) -> str | None:
         return "is no address such as https://HOST/v1"
     if "@" in parts.netloc or "?" in address or "#" in address:
         return "has a user, a query or a fragment, which would be shown in results; a key belongs under secrets"
-    if parts.scheme == "http" and has_key and parts.hostname not in _LOOPBACK:
+    if parts.scheme == "http" and has_key and parts.hostname not in LOOPBACK_HOSTS:
         return "begins with http://, and the key would cross the network for everybody to read"
     return None
+
+
+def is_public_address(text: str) -> bool:
+    """Whether an address is of the public internet: not private, loopback, link-local, multicast, or reserved."""
+    address = ip_address(text.partition("%")[0])
+    inside = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
+    return address.is_global and not address.is_multicast and (inside is None or is_public_address(str(inside)))
 
 
 def complete_checkpoints(root: Path) -> list[Path]:
