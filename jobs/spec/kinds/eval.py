@@ -7,9 +7,10 @@ above may not import a runtime, so the table is here, too; a test holds both to 
 
 from __future__ import annotations
 
-import ipaddress
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -30,7 +31,13 @@ from jobs.spec.section import (
     text_or_mapping,
 )
 from jobs.spec.task_fields import TaskFields
-from runtimes.contract import ENDPOINT_CHARACTERS_MAX, ENDPOINT_KEY_PREFIX, endpoint_mistake, shipped_models
+from runtimes.contract import (
+    ENDPOINT_CHARACTERS_MAX,
+    ENDPOINT_KEY_PREFIX,
+    endpoint_mistake,
+    is_public_address,
+    shipped_models,
+)
 
 MODELS_MAX = 8
 CONCURRENCY_MAX = 32
@@ -181,11 +188,14 @@ def _check_endpoint(found: Mapping[Any, Any], data: Mapping[str, Any], where: Pa
 
 def _is_private(address: str) -> bool:
     """Whether the host is an address that no rule of a node lets through; a name may still lead to one."""
-    host = urlsplit(address).hostname or ""
-    try:
-        return not ipaddress.ip_address(host).is_global
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    host = (urlsplit(address).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    with suppress(OSError):  # 127.1, 0x7f.1 and 2130706433 are 127.0.0.1 to whoever connects
+        host = socket.inet_ntoa(socket.inet_aton(host))
+    with suppress(ValueError):
+        return not is_public_address(host)
+    return False
 
 
 def check_each(names: object, data: Mapping[str, Any], *, at: Path, check: Check) -> Iterator[Finding]:
