@@ -35,10 +35,10 @@ def read_scores(choice: object, text: str, start: int, *, may_skip_first: bool =
     """The log-likelihood of `text[start:]` after `text[:start]`, and whether greedy decoding writes it.
 
     A token that holds the last characters before `start` and the first ones after it counts whole. `may_skip_first`:
-    the text's first token is left out where it has no log-probability, and others follow. Raises NoScores.
+    the text's first token is left out where it has no log-probability. Raises NoScores.
     """
     tokens = [token for token in _read_tokens(choice, text) if token.begin >= start or token.end > start]
-    if may_skip_first and len(tokens) > 1 and tokens[0].begin <= 0 and tokens[0].score is None:
+    if may_skip_first and tokens and tokens[0].begin <= 0 and tokens[0].score is None:
         tokens = tokens[1:]
     scores = [token.score for token in tokens if token.score is not None]
     if len(scores) != len(tokens):
@@ -71,14 +71,27 @@ def _read_tokens(choice: object, text: str) -> list[Token]:
 
 def _joined(texts: list[str], text: str) -> list[Span] | None:
     """Each token's place in the text, where they add up to it; places before it are negative."""
-    at = "".join(texts).find(text)
-    if not 0 <= at <= PREFIX_CHARACTERS_MAX:
+    at = _place("".join(texts), texts, text)
+    if at is None:
         return None
     spans, end = [], -at
     for each in texts:
         begin, end = end, end + len(each)
         spans.append((begin, end))
     return spans
+
+
+def _place(joined: str, texts: list[str], text: str) -> int | None:
+    """Where the text begins: where a token does, or behind the blank that some tokenizers put before every text."""
+    begin = 0
+    for each in texts:
+        if begin > PREFIX_CHARACTERS_MAX:
+            break
+        for at in (begin, begin + 1) if each[:1] == " " else (begin,):
+            if joined.startswith(text, at):
+                return at
+        begin += len(each)
+    return None
 
 
 def _by_offsets(offsets: object, echoed: object, text: str) -> list[Span]:
@@ -95,11 +108,15 @@ def _by_offsets(offsets: object, echoed: object, text: str) -> list[Span]:
 def _score(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    try:
+        score = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # JSON bounds no whole number
+        score = math.nan
+    if not math.isfinite(score):
         raise NoScores("a log-probability that is no number")
-    if value > ABOVE_ZERO_MAX:
+    if score > ABOVE_ZERO_MAX:
         raise NoScores("a log-probability above 0")
-    return min(0.0, float(value))
+    return min(0.0, score)
 
 
 def _likeliest(top: object) -> float:

@@ -37,8 +37,7 @@ def test_the_first_token_needs_something_before_it() -> None:
     with pytest.raises(NoScores, match="no log-probability of a text's first token"):
         read_scores(WHOLE, "One two", 0)
     assert read_scores(WHOLE, "One two", 0, may_skip_first=True) == (-1.0, True)
-    with pytest.raises(NoScores, match="no log-probability of a text's first token"):
-        read_scores(WHOLE, "One", 0, may_skip_first=True)
+    assert read_scores(WHOLE, "One", 0, may_skip_first=True) == (0.0, True)
     assert read_scores(BEGUN, "One two", 0) == (-1.5, True)
     assert read_scores(BEGUN, "One two", 0, may_skip_first=True) == (-1.5, True)
 
@@ -49,6 +48,15 @@ def test_a_beginning_that_is_written_as_nothing_or_as_a_blank_is_no_part_of_the_
     blank = choice(("<s>", None, None), (" One", -0.5, -0.5), (" two", -1.0, -1.0))
     assert read_scores(blank, "One two", 0) == (-1.5, True)
     assert read_scores(blank, "One two", 3) == (-1.0, True)
+
+
+def test_no_text_begins_inside_the_beginning() -> None:
+    begun = choice(("<s>", None, None), ("s", -0.5, -0.5), (" s", -1.0, -1.0), (" more", -9.0, -9.0))
+    assert read_scores(begun, "s s", 0) == (-1.5, True)
+    assert read_scores(begun, "s", 0) == (-0.5, True)
+    long = choice(("x" * 300, None, None), ("One", -0.5, -0.5))
+    with pytest.raises(NoScores, match="other tokens"):
+        read_scores(long, "One", 0)
 
 
 def test_parts_of_a_character_count_with_it() -> None:
@@ -89,6 +97,8 @@ def test_another_text_than_the_one_that_was_sent_has_no_scores() -> None:
         ({"token_logprobs": [None, "-1", -1.0, -1.0]}, "no number"),
         ({"token_logprobs": [None, float("nan"), -1.0, -1.0]}, "no number"),
         ({"token_logprobs": [None, float("-inf"), -1.0, -1.0]}, "no number"),
+        ({"token_logprobs": [None, -(10**400), -1.0, -1.0]}, "no number"),
+        ({"top_logprobs": [None, {"?": -(10**400)}, {"?": -1.0}, {"?": -1.0}]}, "no number"),
         ({"token_logprobs": [None, None, -1.0, -1.0]}, "first token"),
     ],
 )
