@@ -6,13 +6,15 @@
     4. anything else is the customer's to know: BadData
 
 No redirect is followed: the key would go to whoever the endpoint names. Whatever comes back is shown without the key,
-also what the model writes. Which addresses can be reached is decided by the node's rules (`--egress`), not here.
+also what the model writes. Only public addresses are connected to: not every node has rules that filter (`--egress`).
+
+http.client speaks HTTP here, over sockets of our own: timeouts of libraries count for each read, so that a trickle of
+bytes has no end and SIGTERM is not seen, and their connections would have to be replaced by the same sockets.
 """
 
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import random
 import socket
@@ -24,17 +26,20 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from runtimes.contract import LOOPBACK_HOSTS, is_public_address
+from runtimes.evaluate.watched_socket import Limits, WatchedSocket
 from runtimes.train.errors import BadData, Stopped
 
-CONNECT_SECONDS = 10.0  # to each address of the host, and for each step of TLS
-REQUEST_SECONDS_MAX = 600.0  # from the first byte sent to the last one received
-LOOK_SECONDS = 0.5  # how late SIGTERM and the end of a request's time are seen
-LEAVE_SECONDS = 3.5  # that a running request may take after SIGTERM: its answer is paid for already
-TRIES_MAX = 12  # of one request: for about five minutes
-TRIES_FIRST_MAX = 6  # while the endpoint has never answered, as its address may be wrong: for half a minute
+CONNECT_SECONDS = 10.0  # to all addresses of the host together, and again for TLS
+ADDRESSES_MAX = 4  # of a host that are tried
+POST_SECONDS_MAX = 900.0  # of all tries of a request, with the waits between them
+REACH_SECONDS_MAX = 60.0  # of these, while nobody could be connected to: the address may be wrong
 DELAY_SECONDS = 0.5  # at least, before the second try; twice as long before each next one
 DELAY_SECONDS_MAX = 60.0
+DOUBLINGS_MAX = 16
 RETRY_AFTER_SECONDS_MAX = 120.0
+SPREAD_SECONDS = 1.0  # within which the threads ask again after such a wait
+FRAMING_BYTES_MAX = 256 * 1024  # of headers and marks of chunks, beside as many bytes again as the answer may have
 MESSAGE_CHARACTERS_MAX = 200
 ERROR_BYTES_MAX = 64 * 1024  # of an answer that is none
 IDLE_MAX = 32  # connections that are kept open
@@ -57,35 +62,43 @@ class Client:
         if key is not None and not is_key(key):
             raise BadData(f"a key must have {KEY_CHARACTERS_MIN} to {KEY_CHARACTERS_MAX} visible ASCII characters")
         self._parts = urlsplit(address)
+        self._host = self._parts.hostname or ""
+        self._port = self._parts.port or (443 if self._parts.scheme == "https" else 80)
         self._key, self._stop = key, stop
-        self._idle: list[http.client.HTTPConnection] = []
+        self._idle: list[WatchedSocket] = []
         self._lock = threading.Lock()
         self._paused_until = 0.0  # for all threads
-        self._has_answered = False
+        self._was_reached = False
         self._tls = _make_tls() if self._parts.scheme == "https" else None
 
-    def post(self, path: str, body: dict[str, Any], *, bytes_max: int) -> dict[str, Any]:
-        """The answer's JSON object. Raises Stopped once SIGTERM came, Refused, and BadData when all tries failed."""
+    def post(
+        self, path: str, body: dict[str, Any], *, bytes_max: int, seconds: float = POST_SECONDS_MAX
+    ) -> dict[str, Any]:
+        """The answer's JSON object, within `seconds`, all tries together.
+
+        Raises Stopped once SIGTERM came, Refused, and BadData when all tries failed.
+        """
         data, failure, tries = json.dumps(body).encode(), "", 0
-        while tries < (TRIES_MAX if self._has_answered else TRIES_FIRST_MAX):
-            if tries:
-                self._wait(random.uniform(0.5, 1.0) * min(DELAY_SECONDS * 2**tries, DELAY_SECONDS_MAX))
-            self._wait(self._paused_until - time.monotonic())
+        began = time.monotonic()
+        until = began + seconds
+        while self._wait_for_turn(tries, until):
             tries += 1
             try:
-                status, headers, answer = self._send(path, data, bytes_max)
+                status, headers, answer = self._send(path, data, bytes_max, until)
                 if status == 200:
                     return self._read(answer, bytes_max)
             except ssl.SSLCertVerificationError as error:
                 raise BadData(f"the certificate of {self.host} is not valid: {error.verify_message}") from error
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: odd sizes of chunks
                 failure = self.shown(str(error) or type(error).__name__)
+                until = until if self._was_reached else min(until, began + REACH_SECONDS_MAX)
                 continue
             if status not in _AGAIN and status < 500:
                 raise self._refusal(status, headers, answer)
             failure = f"status {status}"
             self._pause(headers.get("Retry-After"))
-        raise BadData(f"{self.host} gave no answer in {tries} tries; the last one: {failure}")
+        spent = time.monotonic() - began
+        raise BadData(f"{self.host} gave no answer within {spent:.0f} s (tries: {tries}); the last one: {failure}")
 
     @property
     def host(self) -> str:
@@ -101,14 +114,16 @@ class Client:
         line = "".join(each if each.isprintable() else " " for each in self.hidden(text))
         return " ".join(line.split())[:MESSAGE_CHARACTERS_MAX]
 
-    def _send(self, path: str, body: bytes, bytes_max: int) -> tuple[int, http.client.HTTPMessage, bytes]:
+    def _send(self, path: str, body: bytes, bytes_max: int, until: float) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Status, headers and body; of a body that is too long, one byte more than it may have."""
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "souk-evaluate"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        connection = self._connection()
+        watched = self._connection()
         is_whole = False
         try:
+            watched.begin(Limits(self._stop, until=until, bytes_max=2 * bytes_max + FRAMING_BYTES_MAX))
+            connection = self._speak_over(watched)
             connection.request("POST", self._parts.path + path, body, headers)
             response = connection.getresponse()
             most = bytes_max if response.status == 200 else ERROR_BYTES_MAX
@@ -118,25 +133,59 @@ class Client:
             is_whole = response.isclosed() and not response.will_close
             return response.status, response.headers, data
         finally:
-            self._give_back(connection, is_usable=is_whole)
+            self._give_back(watched, is_usable=is_whole)
 
-    def _connection(self) -> http.client.HTTPConnection:
-        """A connection with a whole request's time before it."""
+    def _connection(self) -> WatchedSocket:
+        """A connection that an earlier request left, or a new one."""
         with self._lock:
-            connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = _connect(self._parts.hostname or "", self._parts.port, self._tls)
-        watched: Any = connection.sock
-        watched.begin(Limits(self._stop))
+            if self._idle:
+                return self._idle.pop()
+        plain = self._connect()
+        self._was_reached = True
+        try:
+            plain.settimeout(CONNECT_SECONDS)
+            return WatchedSocket(self._tls.wrap_socket(plain, server_hostname=self._host) if self._tls else plain)
+        except BaseException:
+            plain.close()
+            raise
+
+    def _connect(self) -> socket.socket:
+        """Connect to one of the host's public addresses; a loopback is asked only where it is named as one."""
+        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)  # has timeouts of its own
+        is_here = self._host in LOOPBACK_HOSTS
+        public = [each for each in found if is_here or is_public_address(str(each[4][0]))][:ADDRESSES_MAX]
+        if not public:
+            raise BadData(f"{self.host} leads to no address on the internet, and nothing else is asked")
+        failure = OSError()
+        for family, kind, protocol, _, address in public:
+            self._wait(0.0)
+            plain = socket.socket(family, kind, protocol)
+            try:
+                plain.settimeout(CONNECT_SECONDS / len(public))
+                plain.connect(address)
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return plain
+            except OSError as error:
+                plain.close()
+                failure = error
+        raise failure
+
+    def _speak_over(self, watched: WatchedSocket) -> Any:
+        """HTTP for one request; a connection that breaks is not opened again, as that one would be unwatched."""
+        connection: Any = http.client.HTTPConnection(self._host, self._port)
+        if self._tls is not None:  # for its port in the header Host alone
+            connection = http.client.HTTPSConnection(self._host, self._port, context=self._tls)
+        connection.auto_open = 0
+        connection.sock = watched
         return connection
 
-    def _give_back(self, connection: http.client.HTTPConnection, *, is_usable: bool) -> None:
-        if is_usable and connection.sock is not None:
+    def _give_back(self, watched: WatchedSocket, *, is_usable: bool) -> None:
+        if is_usable:
             with self._lock:
                 if len(self._idle) < IDLE_MAX:
-                    self._idle.append(connection)
+                    self._idle.append(watched)
                     return
-        connection.close()
+        watched.end()
 
     def _read(self, data: bytes, bytes_max: int) -> dict[str, Any]:
         """The JSON object; raises HTTPException for what may be whole the next time, and Refused."""
@@ -148,7 +197,6 @@ class Client:
             raise http.client.HTTPException("the answer is no JSON") from error
         if not isinstance(found, dict):
             raise Refused(f"{self.host} answers with JSON that is no object")
-        self._has_answered = True
         return found
 
     def _refusal(self, status: int, headers: http.client.HTTPMessage, data: bytes) -> BadData:
@@ -168,98 +216,26 @@ class Client:
             with self._lock:
                 self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
+    def _wait_for_turn(self, tries: int, until: float) -> bool:
+        """Wait before the next try; False where the request's time is over."""
+        if tries:
+            delay = min(DELAY_SECONDS * 2 ** min(tries, DOUBLINGS_MAX), DELAY_SECONDS_MAX)
+            self._wait(min(random.uniform(0.5, 1.0) * delay, until - time.monotonic()))
+        pause = self._paused_until - time.monotonic()
+        if pause > 0:  # all threads wait for the same moment, and are not to ask at it all at once
+            pause += random.uniform(0.0, SPREAD_SECONDS)
+        self._wait(min(pause, until - time.monotonic()))
+        return not tries or time.monotonic() < until
+
     def _wait(self, seconds: float) -> None:
         if self._stop.wait(max(0.0, seconds)):
             raise Stopped("SIGTERM: this request is not answered")
-
-
-class Limits:
-    """Until when one request may go on."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-        self._until = time.monotonic() + REQUEST_SECONDS_MAX
-        self._is_leaving = False
-
-    def check(self) -> None:
-        """Raise TimeoutError when its time is over, and Stopped a while after SIGTERM."""
-        if self._stop.is_set() and not self._is_leaving:
-            self._is_leaving = True
-            self._until = min(self._until, time.monotonic() + LEAVE_SECONDS)
-        if time.monotonic() < self._until:
-            return
-        if self._is_leaving:
-            raise Stopped("SIGTERM: this request is not answered")
-        raise TimeoutError(f"no whole answer in {REQUEST_SECONDS_MAX:.0f} s")
-
-
-class WatchedSocket:
-    """What http.client needs of a socket; it looks at the request's limits while it sends and receives."""
-
-    def __init__(self, plain: socket.socket) -> None:
-        plain.settimeout(LOOK_SECONDS)
-        self._socket = plain
-        self._limits: Limits | None = None
-
-    def begin(self, limits: Limits) -> None:
-        """From now on these count."""
-        self._limits = limits
-
-    def sendall(self, data: bytes) -> None:
-        """Send all of it."""
-        left = memoryview(data)
-        while left:
-            self._check()
-            with suppress(TimeoutError):
-                left = left[self._socket.send(left) :]
-
-    def receive_into(self, buffer: Any) -> int:
-        """Bytes received into the buffer; 0 at the end."""
-        while True:
-            self._check()
-            with suppress(TimeoutError):
-                return self._socket.recv_into(buffer)
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """What http.client reads an answer from."""
-        return io.BufferedReader(_Receiver(self))
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._socket.close()
-
-    def _check(self) -> None:
-        if self._limits is not None:
-            self._limits.check()
-
-
-class _Receiver(io.RawIOBase):
-    def __init__(self, watched: WatchedSocket) -> None:
-        self._watched = watched
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return self._watched.receive_into(buffer)
 
 
 def is_key(value: str) -> bool:
     """Whether it can be sent in a header, and be told from ordinary text."""
     is_long = KEY_CHARACTERS_MIN <= len(value) <= KEY_CHARACTERS_MAX
     return is_long and all("!" <= each <= "~" for each in value)
-
-
-def _connect(host: str, port: int | None, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
-    if tls is None:
-        connection = http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS)
-    else:
-        connection = http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=tls)
-    connection.connect()
-    connection.auto_open = 0  # one that breaks is not opened again unwatched
-    unwatched: Any = connection
-    unwatched.sock = WatchedSocket(connection.sock)
-    return connection
 
 
 def _make_tls() -> ssl.SSLContext:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -189,6 +189,38 @@ def breaks_off(handler: Handler) -> None:
     handler.end_headers()
     handler.wfile.write(b'{"choices": [')
     handler.close_connection = True
+
+
+def hangs_up(body: Any, *, version: str = "HTTP/1.1", has_length: bool = False) -> Fault:
+    """200 with this body some time after the headers, and then the connection's end."""
+
+    def answer(handler: Handler) -> None:
+        data = json.dumps(body).encode()
+        handler.protocol_version = version
+        handler.send_response(200)
+        handler.send_header("Connection", "close")
+        if has_length:
+            handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        time.sleep(0.2)
+        handler.wfile.write(data)
+        handler.close_connection = True
+
+    return answer
+
+
+def chunks(size: bytes, data: bytes) -> Fault:
+    """200 with one chunk that is said to have this size."""
+
+    def answer(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        handler.close_connection = True
+        with suppress(OSError):  # a client may have had enough
+            handler.wfile.write(size + b"\r\n" + data)
+
+    return answer
 
 
 def trickles(handler: Handler) -> None:

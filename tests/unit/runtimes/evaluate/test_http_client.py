@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 import time
@@ -10,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography import x509
@@ -17,10 +20,20 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from runtimes.evaluate import http_client
+from runtimes.evaluate import http_client, watched_socket
 from runtimes.evaluate.http_client import Client, Refused
 from runtimes.train.errors import BadData, Stopped
-from tests.fakes.openai_server import Fault, Service, breaks_off, fails, sends, serving, trickles
+from tests.fakes.openai_server import (
+    Fault,
+    Service,
+    breaks_off,
+    chunks,
+    fails,
+    hangs_up,
+    sends,
+    serving,
+    trickles,
+)
 
 KEY = "sk-0123456789abcdef"
 BODY = {"model": "theirs", "prompt": "One two", "max_tokens": 2}
@@ -61,27 +74,124 @@ def test_half_an_answer_and_what_is_no_json_is_asked_again(service: Service, fau
     assert len(service.asked) == 2
 
 
-def test_tries_end_sooner_while_the_endpoint_has_never_answered(
+@pytest.mark.parametrize(
+    ("version", "has_length"), [("HTTP/1.1", False), ("HTTP/1.1", True), ("HTTP/1.0", False), ("HTTP/1.0", True)]
+)
+def test_an_answer_after_which_the_connection_ends_is_whole(service: Service, version: str, has_length: bool) -> None:
+    body = {"choices": [{"text": "x" * 20_000}]}
+    service.faults.append(hangs_up(body, version=version, has_length=has_length))
+    asking = client(service)
+    assert asking.post("/completions", BODY, bytes_max=100_000) == body
+    assert (asking._idle, len(service.asked)) == ([], 1)
+    assert asking.post("/completions", BODY, bytes_max=100_000)["choices"]
+    assert (len(asking._idle), len(service.asked)) == (1, 2)
+
+
+@pytest.mark.parametrize("size", [b"-1", b"-5", b"many", b""])
+def test_an_answer_with_a_chunk_of_an_odd_size_is_asked_for_again(service: Service, size: bytes) -> None:
+    service.faults.append(chunks(size, b" " * 3_000_000))
+    assert client(service).post("/completions", BODY, bytes_max=BYTES_MAX)["choices"]
+    assert len(service.asked) == 2
+
+
+def test_a_chunk_without_an_end_is_not_read_to_its_end(service: Service) -> None:
+    """http.client takes the size -1, and reads as much as comes."""
+    service.faults.extend([chunks(b"-1", b" " * 3_000_000)] * 1000)
+    most = 2 * BYTES_MAX + http_client.FRAMING_BYTES_MAX
+    with pytest.raises(BadData, match=rf"the last one: more than {most} bytes came"):
+        client(service).post("/completions", BODY, bytes_max=BYTES_MAX, seconds=2.0)
+
+
+def test_an_endpoint_that_fails_most_of_the_time_still_answers(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_client, "DELAY_SECONDS_MAX", 0.001)
-    asking = client(service)
-    service.faults.extend([fails(503)] * 100)
-    with pytest.raises(BadData, match="gave no answer in 6 tries; the last one: status 503"):
-        asking.post("/completions", BODY, bytes_max=BYTES_MAX)
-    service.faults.clear()
-    asking.post("/completions", BODY, bytes_max=BYTES_MAX)
-    service.faults.extend([fails(503)] * 100)
-    with pytest.raises(BadData, match="in 12 tries"):
-        asking.post("/completions", BODY, bytes_max=BYTES_MAX)
+    service.faults.extend([fails(503)] * 20)
+    assert client(service).post("/completions", BODY, bytes_max=BYTES_MAX)["choices"]
+    assert len(service.asked) == 21
 
 
-def test_nobody_there_is_named_after_a_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("fault", "last"), [(fails(503), "status 503"), (trickles, "no whole answer in")])
+def test_a_request_has_one_time_for_all_its_tries(
+    service: Service, monkeypatch: pytest.MonkeyPatch, fault: Fault, last: str
+) -> None:
+    monkeypatch.setattr(http_client, "DELAY_SECONDS_MAX", 0.1)
+    service.faults.extend([fault] * 1000)
+    with pytest.raises(BadData, match=rf"no answer within \d+ s \(tries: \d+\); the last one: {last}"):
+        client(service).post("/completions", BODY, bytes_max=BYTES_MAX, seconds=1.0)
+
+
+def test_nobody_there_is_named_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "DELAY_SECONDS", 0.001)
+    monkeypatch.setattr(http_client, "REACH_SECONDS_MAX", 0.2)
     with serving() as gone:
         pass
-    with pytest.raises(BadData, match="gave no answer in 6 tries"):
+    with pytest.raises(BadData, match="gave no answer within"):
         client(gone).post("/completions", BODY, bytes_max=BYTES_MAX)
+
+
+@pytest.fixture
+def dead_port() -> Iterator[int]:
+    """Of 127.0.0.1, where nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def lead_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> list[tuple[str, int]]:
+    """Every name leads to these ports of 127.0.0.1; what was looked up."""
+    looked_up: list[tuple[str, int]] = []
+
+    def resolve(host: str, port: int, **_: Any) -> list[Any]:
+        looked_up.append((host, port))
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each)) for each in ports]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return looked_up
+
+
+def test_a_few_addresses_of_a_host_are_tried(service: Service, dead_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "REACH_SECONDS_MAX", 0.0)
+    port = urlsplit(service.address).port or 0
+    lead_to(monkeypatch, dead_port, dead_port, dead_port, port)
+    assert client(service).post("/completions", BODY, bytes_max=BYTES_MAX)["choices"]
+    lead_to(monkeypatch, *[dead_port] * http_client.ADDRESSES_MAX, port)
+    with pytest.raises(BadData, match="gave no answer within"):
+        client(service).post("/completions", BODY, bytes_max=BYTES_MAX)
+    assert len(service.asked) == 1
+
+
+def test_no_address_is_tried_after_sigterm(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = threading.Event()
+    lead_to(monkeypatch, urlsplit(service.address).port or 0)
+    resolve = socket.getaddrinfo
+
+    def stop_meanwhile(*where: Any, **how: Any) -> Any:
+        stop.set()
+        return resolve(*where, **how)
+
+    monkeypatch.setattr(socket, "getaddrinfo", stop_meanwhile)
+    asking = client(service, stop=stop)
+    with pytest.raises(Stopped):
+        asking.post("/completions", BODY, bytes_max=BYTES_MAX)
+    assert (service.asked, asking._was_reached) == ([], False)
+
+
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
+def test_a_name_that_leads_into_the_nodes_network_is_not_asked(service: Service, host: str) -> None:
+    address = service.address.replace("127.0.0.1", host)
+    asking = Client(address, key=KEY, stop=threading.Event())
+    with pytest.raises(BadData, match="leads to no address on the internet"):
+        asking.post("/completions", BODY, bytes_max=BYTES_MAX)
+    assert (service.asked, asking._was_reached) == ([], False)
+
+
+def test_an_ipv6_address_needs_no_port(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = lead_to(monkeypatch, urlsplit(service.address).port or 0)
+    asking = Client("http://[::1]/v1", key=KEY, stop=threading.Event())
+    assert asking.post("/completions", BODY, bytes_max=BYTES_MAX)["choices"]
+    assert looked_up == [("::1", 80)]
+    assert Client("https://[::1]/v1", key=KEY, stop=threading.Event())._port == 443
 
 
 def test_every_thread_waits_as_long_as_the_endpoint_wants(service: Service) -> None:
@@ -99,6 +209,17 @@ def test_every_thread_waits_as_long_as_the_endpoint_wants(service: Service) -> N
         thread.join()
     assert time.monotonic() >= asking._paused_until > began + 0.9
     assert len(service.asked) == 3
+
+
+def test_threads_do_not_ask_all_at_once_after_such_a_wait(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    asking, waited = client(service), list[float]()
+    monkeypatch.setattr(asking, "_wait", waited.append)
+    asking._pause("30")
+    for _ in range(50):
+        assert asking._wait_for_turn(0, time.monotonic() + 900)
+    assert min(waited) > 20 and max(waited) - min(waited) > http_client.SPREAD_SECONDS / 4
+    asking._wait_for_turn(0, time.monotonic() + 1)
+    assert waited[-1] <= 1
 
 
 @pytest.mark.parametrize("text", ["soon", "-5", "1e9", "", "Wed, 99 Foo"])
@@ -151,16 +272,14 @@ def test_an_answer_that_is_too_long_or_no_object_is_refused(service: Service) ->
 
 
 def test_a_trickle_of_bytes_does_not_lengthen_a_request(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "REQUEST_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(watched_socket, "REQUEST_SECONDS_MAX", 2.0)
     service.faults.append(trickles)
-    began = time.monotonic()
     assert client(service).post("/completions", BODY, bytes_max=BYTES_MAX)["choices"]
-    assert time.monotonic() - began < 30
-    assert len(service.asked) == 2, "it was left and asked again"
+    assert len(service.asked) >= 2, "it was left and asked again"
 
 
 def test_a_running_request_is_left_a_while_after_sigterm(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr(watched_socket, "LEAVE_SECONDS", 0.3)
     stop = threading.Event()
     service.faults.append(trickles)
     threading.Timer(0.3, stop.set).start()
