@@ -114,6 +114,9 @@ def compute_missing(
         _keep_rest(running, answers, progress)
         progress.save(answers)
         raise
+    except BaseException:
+        progress.stop.set()
+        raise
     finally:
         pool.shutdown(wait=not progress.stop.is_set(), cancel_futures=True)
     progress.report(is_last=True)

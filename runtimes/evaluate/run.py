@@ -1,7 +1,7 @@
 """An evaluation from its start to its end.
 
     1. read the task files, and collect what the harness asks: nothing is computed yet
-    2. endpoints show that they can answer what they will be asked
+    2. load the first model; endpoints show that they can answer what they will be asked
     3. for each model: load it, compute or ask what has no answer, save, score
     4. compare each model with the first, and write results.json, samples.jsonl, report.html and run.json
 
@@ -27,7 +27,7 @@ from runtimes.evaluate.answers import ANSWERS_FILE, Answers
 from runtimes.evaluate.compare import compare, read_samples
 from runtimes.evaluate.compute import Progress, compute_missing
 from runtimes.evaluate.config import Config, Endpoint
-from runtimes.evaluate.endpoint import EndpointModel, KnownEndpoint, know_endpoint
+from runtimes.evaluate.endpoint import EndpointModel
 from runtimes.evaluate.model import Known, Model, choose_same_kernels, know
 from runtimes.evaluate.report import REPORT_FILE, SampleMap, make_report
 from runtimes.evaluate.request import EMBED, Answer, Request
@@ -38,6 +38,7 @@ from runtimes.train.container import Container
 METRIC_CHARACTERS_MAX = 40  # contract.METRIC_NAME
 _NOT_IN_METRICS = re.compile(r"[^A-Za-z0-9_./-]")  # the same
 RUN_FILE = "run.json"
+CHECK_SECONDS_MAX = 600.0  # within which all endpoints show what they can: one that sleeps takes minutes to wake
 
 
 def evaluate(config: Config, container: Container, events: EventWriter, stop: threading.Event, *, devices: int) -> None:
@@ -48,7 +49,7 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
     tasks = find_tasks(config.tasks, container.input_dir)
     requests, collected = harness.collect(tasks, config)
     container.work_dir.mkdir(parents=True, exist_ok=True)
-    knowns = [_know(model, config, container) for model in config.models]
+    knowns = [_know(model, config, container, stop) for model in config.models]
     mapper = _mapper(knowns) if config.map and len(knowns) > 1 else None
     places = [Request(EMBED, (sample.text,)) for sample in read_samples(collected)] if mapper else []
     asked = [[*requests, *dict.fromkeys(places)] if known is mapper else requests for known in knowns]
@@ -60,7 +61,6 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
     answers = Answers(container.work_dir / ANSWERS_FILE, wanted, resume_from=container.resume_from)
     resumed = len(answers)
     progress = Progress(container, events, stop, devices, saved=answers.resumed)
-    _check_endpoints(knowns, requests, answers, stop)
     models: list[ModelResult] = []
     found: dict[str, Any] = {}
     for known, of_model in zip(knowns, asked, strict=True):
@@ -69,6 +69,7 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
         if not models:
             total = sum(len(each) for each in asked)
             _report_start(events, model, config, container, devices=devices, total=total, resumed=resumed)
+            _check_endpoints(knowns, requests, answers)
         compute_missing(of_model, model, answers, progress, batch_size=config.batch_size)
         parameters = model.parameters
         del model  # its memory is the next one's; some of it is in cycles
@@ -90,37 +91,39 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
     events.write(EventKind.FINISHED, step=progress.computed + progress.reused, **_counts(progress))
 
 
-def _know(model: str | Endpoint, config: Config, container: Container) -> Known | KnownEndpoint:
+def _know(model: str | Endpoint, config: Config, container: Container, stop: threading.Event) -> Known | EndpointModel:
     if isinstance(model, Endpoint):
-        return know_endpoint(model)
+        return EndpointModel(model, stop=stop)
     return know(model, container.files, dtype=config.dtype)
 
 
-def _mapper(knowns: Sequence[Known | KnownEndpoint]) -> Known | None:
+def _mapper(knowns: Sequence[Known | EndpointModel]) -> Known | None:
     """The model that the map is of: the first whose hidden states can be seen, which an endpoint's cannot."""
     return next((known for known in knowns if isinstance(known, Known)), None)
 
 
-def _check_endpoints(
-    knowns: Sequence[Known | KnownEndpoint], requests: list[Request], answers: Answers, stop: threading.Event
-) -> None:
-    """Before anything is computed, each endpoint that will be asked shows that it can answer; raises BadData."""
+def _check_endpoints(knowns: Sequence[Known | EndpointModel], requests: list[Request], answers: Answers) -> None:
+    """Before anything is computed, each endpoint that will be asked shows that it can answer; raises BadData.
+
+    Once the evaluation has started, as a node is paid from then on: an endpoint may let it wait.
+    """
+    until = time.monotonic() + CHECK_SECONDS_MAX
     for known in knowns:
-        if isinstance(known, KnownEndpoint):
+        if isinstance(known, EndpointModel):
             missing = [request for request in requests if request.digest(known.digest) not in answers]
-            known.load(stop=stop).check(missing)
+            known.check(missing, until=until)
 
 
 def _load(
-    known: Known | KnownEndpoint, config: Config, container: Container, *, devices: int, stop: threading.Event
+    known: Known | EndpointModel, config: Config, container: Container, *, devices: int, stop: threading.Event
 ) -> Model | EndpointModel:
-    if isinstance(known, KnownEndpoint):
-        return known.load(stop=stop)
+    if isinstance(known, EndpointModel):
+        return known
     return Model(known, dtype=config.dtype, device_kind=container.device_kind, devices=devices, stop=stop)
 
 
 def _score(
-    known: Known | KnownEndpoint,
+    known: Known | EndpointModel,
     tasks: list[TaskFile],
     config: Config,
     requests: list[Request],
@@ -141,7 +144,7 @@ def _score(
         requests=len(requests),
         metrics=read_metrics(found),
         samples=read_samples(found),
-        endpoint=known.endpoint if isinstance(known, KnownEndpoint) else None,
+        endpoint=known.endpoint if isinstance(known, EndpointModel) else None,
     )
     return found, result
 

@@ -82,15 +82,15 @@ def test_an_endpoint_is_compared_with_a_folder_and_said_to_be_one(
 
 def test_a_killed_evaluation_asks_for_no_kept_answer_again(models: Path, service: Service, tmp_path: Path) -> None:
     every = {Env.CHECKPOINT_EVERY_STEPS.value: "5"}
-    service.seconds = 0.05
+    service.faults.extend([None] * (17 + CHECKED) + [trickles] * REQUESTS)
     killed = work_of(tmp_path / "killed", models, service, env=every)
     process = killed.start()
     wait_until(lambda: len(killed.events("checkpointed")) >= 3, process)
     kill_group(process)
     checkpoint = complete_checkpoints(killed.checkpoints)[-1]
     saved = len((checkpoint / "answers.jsonl").read_text().splitlines())
-    assert 15 <= saved < REQUESTS, "it was killed in the middle"
-    service.seconds = 0.0
+    assert saved == 15
+    service.faults.clear()
     service.asked.clear()
     resumed = work_of(tmp_path / "resumed", models, service, env={Env.RESUME_FROM.value: str(checkpoint)})
     code, output = resumed.run()
@@ -146,7 +146,8 @@ def test_what_an_endpoint_cannot_is_refused_before_anything_is_computed(
     code, output = work.run()
     assert code == ExitCode.BAD_DATA, output
     assert "need log-likelihoods of given texts" in work.events("failed")[0]["message"]
-    assert (len(service.asked), work.events("step"), work.events("started")) == (1, [], [])
+    assert (len(service.asked), work.events("step")) == (1, [])
+    assert len(work.events("started")) == 1, "a node is paid from here on, as an endpoint may let it wait"
 
 
 def test_what_we_serve_ourselves_is_asked_as_any_other(models: Path, tmp_path: Path) -> None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runtimes.contract import ENDPOINT_KEY_PREFIX
+from runtimes.evaluate import endpoint
+from runtimes.evaluate.answers import ANSWERS_FILE, Answers
 from runtimes.evaluate.config import CONCURRENCY_MAX, Endpoint, check_config
-from runtimes.evaluate.endpoint import EndpointModel, know_endpoint
-from runtimes.evaluate.request import EMBED, GENERATE, LIKELIHOOD, ROLLING, Request
+from runtimes.evaluate.endpoint import TOKEN_CHARACTERS_MAX, EndpointModel
+from runtimes.evaluate.request import EMBED, GENERATE, LIKELIHOOD, ROLLING, TEXT_CHARACTERS_MAX, Request
+from runtimes.evaluate.tasks import TOKENS_MAX
 from runtimes.train.errors import BadConfig, BadData
 from tests.fakes import openai_server
-from tests.fakes.openai_server import Service, chance, fails, pieces, sends, serving, write
+from tests.fakes.openai_server import Service, chance, fails, pieces, sends, serving, trickles, write
 
 KEY = "sk-0123456789abcdef"
 SCORE = Request(LIKELIHOOD, ("context", " continuation"))
@@ -34,7 +40,11 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 def model(service: Service, **changes: Any) -> EndpointModel:
     settings = {"endpoint": service.address, "model": "theirs", "key": "MY_KEY"} | changes
-    return know_endpoint(Endpoint(**settings)).load(stop=threading.Event())
+    return EndpointModel(Endpoint(**settings), stop=threading.Event())
+
+
+def check(asked: EndpointModel, *requests: Request, seconds: float = 60.0) -> None:
+    asked.check(requests, until=time.monotonic() + seconds)
 
 
 def scores(text: str, *, begin: int) -> list[tuple[float, float]]:
@@ -64,6 +74,10 @@ def test_a_whole_texts_first_token_counts_only_behind_a_beginning(service: Servi
     assert model(service).answer(Request(ROLLING, ("",))) == 0.0
 
 
+def test_a_text_of_one_token_without_a_beginning_is_left_out(service: Service) -> None:
+    assert model(service).answer(Request(ROLLING, ("Paris",))) == 0.0
+
+
 def test_a_first_token_that_has_no_score_is_no_answer(service: Service) -> None:
     with pytest.raises(BadData, match="no log-probability of a text's first token"):
         model(service).answer(Request(LIKELIHOOD, ("", "Paris")))
@@ -86,7 +100,8 @@ def test_a_chat_is_asked_with_one_message_of_a_user(service: Service) -> None:
     assert service.asked[0]["messages"] == [{"role": "user", "content": "Q"}]
     service.faults.append(sends({"choices": [{"message": {"content": None}}]}))
     assert asked.answer(Request(GENERATE, ("Q", (), 3))) == ""
-    for bad in ({}, {"message": None}, {"message": {}}, {"message": {"content": ["text"]}}):
+    bad_ones: list[dict[str, Any]] = [{}, {"message": None}, {"message": {}}, {"message": {"content": ["text"]}}]
+    for bad in bad_ones:
         service.faults.append(sends({"choices": [bad]}))
         with pytest.raises(BadData, match="without a text"):
             asked.answer(Request(GENERATE, ("Q", (), 3)))
@@ -106,10 +121,60 @@ def test_an_answer_without_a_choice_is_refused(service: Service, body: Any) -> N
         model(service).answer(Request(GENERATE, ("Q", (), 3)))
 
 
-def test_a_text_beyond_all_bounds_is_no_answer(service: Service) -> None:
+def test_a_text_is_cut_where_the_tokens_end_that_it_may_have(service: Service) -> None:
     service.faults.append(sends({"choices": [{"text": "x" * 200_000}]}))
+    assert model(service).answer(WRITE) == "x" * 3 * TOKEN_CHARACTERS_MAX
+    assert TOKENS_MAX * TOKEN_CHARACTERS_MAX <= TEXT_CHARACTERS_MAX
+
+
+def test_every_answer_that_is_taken_can_be_read_back(service: Service, tmp_path: Path) -> None:
+    """A character beyond the BMP is sent as 4 bytes and kept as 12."""
+    asked, request = model(service), Request(GENERATE, ("Q", (), TOKENS_MAX))
+
+    def sends_smiles(count: int) -> None:
+        service.faults.append(sends(json.dumps({"choices": [{"text": "😀" * count}]}, ensure_ascii=False).encode()))
+
+    sends_smiles(100_000)
     with pytest.raises(BadData, match="beyond all bounds"):
-        model(service).answer(Request(GENERATE, ("Q", (), 3)))
+        asked.answer(request)
+    sends_smiles(87_000)
+    digest = request.digest(asked.digest)
+    answers = Answers(tmp_path / ANSWERS_FILE, {digest: GENERATE})
+    answers.add(digest, asked.answer(request))
+    checkpoint = answers.save(tmp_path / "checkpoint", keep=1, world_size=1)
+    answers.close()
+    for again in (
+        Answers(tmp_path / ANSWERS_FILE, {digest: GENERATE}),
+        Answers(tmp_path / "other.jsonl", {digest: GENERATE}, resume_from=checkpoint),
+    ):
+        assert again[digest] == "😀" * 87_000
+        again.close()
+
+
+def test_half_a_character_is_replaced_as_no_file_can_hold_it(service: Service) -> None:
+    service.faults.append(sends(b'{"choices": [{"text": "a\\ud800b \\ud83d\\ude00"}]}'))
+    assert model(service).answer(WRITE) == "a?b 😀"
+
+
+def test_scores_have_as_many_bytes_as_their_text_needs(service: Service) -> None:
+    service.faults.append(sends(b" " * 200_000))
+    with pytest.raises(BadData, match=r"more than \d+ bytes"):
+        model(service).answer(SCORE)
+    assert model(service).answer(Request(LIKELIHOOD, ("One", " 7" * 2000)))[0] < 0
+
+
+def test_whatever_an_answer_makes_our_code_raise_is_said_of_the_endpoint(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(endpoint, "read_scores", fail)
+    named = "'theirs at 127.*answers with what cannot be read: ZeroDivisionError"
+    with pytest.raises(BadData, match=named):
+        model(service).answer(SCORE)
+    with pytest.raises(BadData, match=named):
+        check(model(service), SCORE)
 
 
 def test_an_endpoint_has_no_place_on_the_map(service: Service) -> None:
@@ -118,43 +183,51 @@ def test_an_endpoint_has_no_place_on_the_map(service: Service) -> None:
 
 
 def test_an_endpoint_that_can_all_shows_it_with_two_tiny_requests(service: Service) -> None:
-    model(service).check([SCORE, WHOLE, WRITE])
+    check(model(service), SCORE, WHOLE, WRITE)
     assert [each["prompt"] for each in service.asked] == ["One two"] * 2
-    model(service).check([])
+    check(model(service))
     assert len(service.asked) == 2
 
 
 def test_log_likelihoods_that_an_endpoint_does_not_give_are_refused_first(service: Service) -> None:
     service.has_echo = False
     with pytest.raises(BadData, match=r"multiple_choice.*need log-likelihoods.*returns no logprobs; ask it tasks of"):
-        model(service).check([SCORE])
-    model(service).check([WRITE])
+        check(model(service), SCORE)
+    check(model(service), WRITE)
     with pytest.raises(BadData, match="which no chat gives"):
-        model(service, chat=True).check([WHOLE, WRITE])
+        check(model(service, chat=True), WHOLE, WRITE)
     service.faults.append(fails(400, "echo is not supported"))
     with pytest.raises(BadData, match=r"status 400\): echo is not supported"):
-        model(service).check([SCORE])
+        check(model(service), SCORE)
 
 
 def test_continuations_without_a_context_need_an_endpoint_that_begins_texts(service: Service) -> None:
     bare = Request(LIKELIHOOD, ("", " continuation"))
-    model(service).check([SCORE, WHOLE])
+    check(model(service), SCORE, WHOLE)
     with pytest.raises(BadData, match="returns no log-probability of a text's first token"):
-        model(service).check([SCORE, bare])
+        check(model(service), SCORE, bare)
     service.has_beginning = True
-    model(service).check([SCORE, bare])
+    check(model(service), SCORE, bare)
+
+
+def test_an_endpoint_that_stalls_is_not_waited_for_beyond_the_check(service: Service) -> None:
+    service.faults.extend([trickles] * 10)
+    with pytest.raises(BadData, match="gave no answer within"):
+        check(model(service), WRITE, seconds=0.5)
+    with pytest.raises(BadData, match="gave no answer within"):
+        check(model(service), WRITE, seconds=-1.0)
 
 
 def test_a_wrong_key_or_model_or_way_of_asking_is_found_first(service: Service, monkeypatch: Any) -> None:
     with pytest.raises(BadData, match="The model other does not exist"):
-        model(service, model="other").check([WRITE])
+        check(model(service, model="other"), WRITE)
     service.has_completions = False
     with pytest.raises(BadData, match=r"Not found\.; with chat: true, /chat/completions is asked"):
-        model(service).check([WRITE])
-    model(service, chat=True).check([WRITE])
+        check(model(service), WRITE)
+    check(model(service, chat=True), WRITE)
     monkeypatch.setenv(ENDPOINT_KEY_PREFIX + "MY_KEY", "sk-another-key")
     with pytest.raises(BadData, match="refuses the key"):
-        model(service).check([SCORE])
+        check(model(service), SCORE)
     monkeypatch.delenv(ENDPOINT_KEY_PREFIX + "MY_KEY")
     with pytest.raises(BadData, match="there is no secret MY_KEY"):
         model(service)
