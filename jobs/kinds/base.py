@@ -108,10 +108,10 @@ class Kind:
         if not lease.attempt.job.spec.get("command"):
             reason = believing.of_our_program(reason, exit_code)
         reason = believing.believe(lease, believing.of_image(lease, reason))
-        if reason in believing.OF_INPUT and self.asks_endpoints(lease.attempt.job):
-            return reason  # neither a folder nor a checkpoint: what the customer chose to ask may refuse any day
         if self.reads_lent(lease.attempt.job):  # first: a checkpoint is not to blame for what a folder lacks
             reason = believing.of_lent(lease, reason)
+        if reason in believing.OF_INPUT and self.asks_endpoints(lease.attempt.job):
+            return reason  # nor for what the customer chose to ask, which may refuse any day
         return believing.of_resumed(lease, reason)
 
     def pins_input(self, job: Job) -> bool:
