@@ -233,7 +233,7 @@ class Client:
 
 
 def is_key(value: str) -> bool:
-    """Whether it can be sent in a header, and be told from ordinary text."""
+    """Whether it can be sent in a header, and is unlike ordinary text."""
     is_long = KEY_CHARACTERS_MIN <= len(value) <= KEY_CHARACTERS_MAX
     return is_long and all("!" <= each <= "~" for each in value)
 
