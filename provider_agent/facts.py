@@ -27,6 +27,7 @@ RUNTIME_FEATURES = (
     "generations",
     "requirements_lock",
     "lent_paths",
+    "eval.endpoints",
     "train.ddp",
     "train.hsdp",
     "train.shares",

@@ -110,6 +110,8 @@ class Kind:
         reason = believing.believe(lease, believing.of_image(lease, reason))
         if self.reads_lent(lease.attempt.job):  # first: a checkpoint is not to blame for what a folder lacks
             reason = believing.of_lent(lease, reason)
+        if reason in believing.OF_INPUT and self.asks_endpoints(lease.attempt.job):
+            return reason  # nor for what the customer chose to ask, which may refuse any day
         return believing.of_resumed(lease, reason)
 
     def pins_input(self, job: Job) -> bool:
@@ -118,6 +120,10 @@ class Kind:
         Not with a shared host folder: another node's may hold something else under the same label.
         """
         return not self.reads_lent(job)
+
+    def asks_endpoints(self, job: Job) -> bool:
+        """Whether our own runtime asks services of the customer's choice, on which its end may depend."""
+        return False
 
     def reads_lent(self, job: Job) -> bool:
         """Whether our own runtime reads anything of the job in shared host folders."""

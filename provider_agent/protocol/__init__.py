@@ -134,7 +134,6 @@ from provider_agent.protocol.image_names import (
     host_of,
     is_allowed_registry,
     is_image_name,
-    is_public_address,
     registry_of,
     untagged,
 )
