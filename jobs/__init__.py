@@ -12,7 +12,7 @@ kinds/           what a kind of job means to the server: one module a kind
 placing/         waiting jobs get nodes
 leases/          devices are reserved, extended, and freed at a price
 running/         assignments to nodes; reports, logs, events and receipts from them
-artifacts/       checkpoints, outputs and inputs
+artifacts/       checkpoints, outputs, inputs and prepared data
 escrow/          jobs that a contract pays
 bills/           bills, earnings, and signed exports of both
 endpoints/       what a served model's address is: versions, replicas, keys, use, money

@@ -14,7 +14,7 @@ from provider_agent.config import AgentSettings, DataFolder
 from provider_agent.devices.cpu import MIB, cpu_model
 from provider_agent.devices.memory import memory_for_leases_mib
 from provider_agent.executors.base import Executor
-from provider_agent.protocol import CACHE_FEATURE, DeviceFacts, DeviceKind, NodeFacts, UpdateFacts
+from provider_agent.protocol import CACHE_FEATURE, PREPARED_FEATURE, DeviceFacts, DeviceKind, NodeFacts, UpdateFacts
 
 # What this agent's runtimes know and earlier ones did not: a job that needs one is placed on no older agent.
 RUNTIME_FEATURES = (
@@ -27,6 +27,7 @@ RUNTIME_FEATURES = (
     "generations",
     "requirements_lock",
     "lent_paths",
+    "eval.endpoints",
     "train.ddp",
     "train.hsdp",
     "train.shares",
@@ -104,7 +105,7 @@ def find_facts(
         runtime_features=[
             *RUNTIME_FEATURES,
             *([EVALUATION_FEATURE] if is_evaluator else []),
-            *([CACHE_FEATURE] if settings.cache_gib else []),
+            *([CACHE_FEATURE, PREPARED_FEATURE] if settings.cache_gib else []),
         ],
         devices=devices,
     )

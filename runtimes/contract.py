@@ -9,7 +9,7 @@ OUTPUT_DIR. `runtimes/README.md` describes the same on one page.
         checkpoint/step-00000100/  one folder a checkpoint; MANIFEST written last makes it complete
         output/                    what the customer gets; complete when the command exits 0
         events.jsonl               one JSON object a line, appended by global rank 0 only; on the other nodes of a
-                                   gang it holds that node's `preparing` and `started` and nothing else
+                                   gang it holds that node's `preparing`, `prepared` and `started` and nothing else
         config.json                the `train` or `serve` section of the job file, for the built-in runtimes
         serve.sock                 of a serving runtime: HTTP, where the agent brings the requests
         .souk-cache/KIND/KEY/      what later trainings of the same customer may use on this node; see node_cache.py
@@ -26,8 +26,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
+from urllib.parse import urlsplit
 
 CONTRACT_VERSION = 1
 
@@ -67,6 +69,10 @@ CACHE_USED_NAME = "used"
 CACHE_USED_BYTES_MAX = 64 * 1024
 CACHE_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 CACHE_KEY = re.compile(r"[0-9a-f]{64}")  # a SHA-256 of everything that decides the content
+# The kinds of entries that our training makes: the artifact store may keep them for later attempts of the same job.
+TOKENS_KIND, TOKENIZER_KIND = "tokens", "tokenizer"
+PREPARED_KINDS = frozenset({TOKENS_KIND, TOKENIZER_KIND})
+MADE_SECONDS_NAME = "made_seconds"  # in an entry's manifest: how long it took to make
 SERVE_SOCKET = "serve.sock"  # in the work folder; the runtime makes it, the agent alone connects to it
 HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
@@ -79,6 +85,10 @@ LENT_NAME = "lent"
 WHEELS_NAME = "wheels"  # beside a file of requirements: packages that are not fetched from the internet
 LOCK_NAME = "uv.lock"  # in place of a file of requirements, beside its project
 PROJECT_NAME = "pyproject.toml"
+# Secrets for endpoints reach the evaluation under this prefix: under a name of their own they could be PYTHONPATH.
+ENDPOINT_KEY_PREFIX = "ENDPOINT_KEY_"
+ENDPOINT_CHARACTERS_MAX = 300
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})  # by hand and in tests: job files name none
 CHECKPOINT_PATH_CHARACTERS_MAX = 200
 CHECKPOINT_PATH_PARTS_MAX = 8
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -136,6 +146,9 @@ class EventKind(StrEnum):
     # what (one of PREPARING_WORKS), seconds of that work; done, total, unit where they are known. Long work before
     # `started`, written by each node's leader and only where something moved: from the first one on the attempt runs
     PREPARING = "preparing"
+    # what ("tokenizer" or "data"), seconds that it took, found (whether an earlier training or attempt had made it):
+    # the work is done. Written by each node's leader, where there is a cache
+    PREPARED = "prepared"
     # model, parameters, world_size, steps_total, tokens_total, device, dtype: first healthy signal. trained_parameters:
     # where adapters alone are trained. model_config: what of the model's config.json its shape follows from, where
     # the planner knows models of its kind
@@ -307,6 +320,33 @@ def requirements_path_mistake(path: str) -> str | None:
     if not path.endswith(".txt") and parts[-1] != LOCK_NAME:
         return f"is no file of requirements, which ends with .txt (`pip freeze` makes one) or is called {LOCK_NAME}"
     return None
+
+
+def endpoint_mistake(address: str, *, has_key: bool) -> str | None:
+    """What is wrong with the address of an OpenAI-compatible endpoint, up to `/v1`; None for a good one."""
+    is_plain = len(address) <= ENDPOINT_CHARACTERS_MAX and address.isascii() and address.isprintable()
+    if not is_plain or " " in address or "\\" in address:
+        return f"is no address of up to {ENDPOINT_CHARACTERS_MAX} plain characters"
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+        (parts.hostname or "").encode("idna")  # as resolvers take it
+    except ValueError:
+        return "is no address such as https://HOST/v1"
+    if parts.scheme not in ("https", "http") or not parts.hostname or port == 0:
+        return "is no address such as https://HOST/v1"
+    if "@" in parts.netloc or "?" in address or "#" in address:
+        return "has a user, a query or a fragment, which would be shown in results; a key belongs under secrets"
+    if parts.scheme == "http" and has_key and parts.hostname not in LOOPBACK_HOSTS:
+        return "begins with http://, and the key would cross the network for everybody to read"
+    return None
+
+
+def is_public_address(text: str) -> bool:
+    """Whether an address is of the public internet: not private, loopback, link-local, multicast, or reserved."""
+    address = ip_address(text.partition("%")[0])
+    inside = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
+    return address.is_global and not address.is_multicast and (inside is None or is_public_address(str(inside)))
 
 
 def complete_checkpoints(root: Path) -> list[Path]:

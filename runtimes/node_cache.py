@@ -1,7 +1,9 @@
 """What earlier trainings of the same customer left on this node, found again by a digest. Standard library only.
 
     SOUK_CACHE_DIR/KIND/KEY/             an entry: a few files, and the MANIFEST with their SHA-256; read-only
-    SOUK_WORK_DIR/.souk-cache/KIND/KEY/  the same, made by this program: the agent copies it once the manifest is there
+    SOUK_WORK_DIR/.souk-cache/KIND/KEY/  the same, made by this program: the agent copies it once the manifest is there.
+                                         Or made by an earlier attempt of the job, and put there by the agent before the
+                                         start, from the artifact store
 
 KEY is a SHA-256 of everything that decides what the files hold. The program writes below its own work folder alone, so
 nothing of it can damage an entry, fill the node's disk or reach another customer. Every file is compared with the
@@ -13,11 +15,19 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runtimes.contract import CACHE_USED_NAME, NEW_CACHE_NAME, Env, list_files, read_manifest, write_manifest
+from runtimes.contract import (
+    CACHE_USED_NAME,
+    MADE_SECONDS_NAME,
+    NEW_CACHE_NAME,
+    Env,
+    list_files,
+    read_manifest,
+    write_manifest,
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Entry:
 
     folder: Path
     about: Mapping[str, Any]
+    is_of_job: bool = False  # it lies in the work folder: an earlier attempt made it, or an earlier start of this one
 
     @property
     def made(self) -> str:
@@ -50,11 +61,11 @@ class NodeCache:
 
     def find(self, kind: str, key: str) -> Entry | None:
         """The entry, once each of its files has the digest of the manifest; None where there is none, or not whole."""
-        for root in (self._folder, self._new):  # its own: a launcher that was restarted in the same folder
+        for root in (self._folder, self._new):
             if root is not None and (found := _whole(root / kind / key)) is not None:
                 if root == self._folder:
                     self._note_use(kind, key)
-                return found
+                return replace(found, is_of_job=root == self._new)
         return None
 
     def begin(self, kind: str, key: str) -> Path:
@@ -64,9 +75,13 @@ class NodeCache:
         folder.mkdir(parents=True)
         return folder
 
-    def complete(self, folder: Path, **about: Any) -> None:
-        """Write the manifest: from now on the entry counts. `about` must be JSON."""
-        write_manifest(folder, **about, made_at=round(time.time()))
+    def complete(self, folder: Path, *, seconds: float = 0.0, **about: Any) -> None:
+        """Write the manifest: from now on the entry counts. `about` must be JSON.
+
+        `seconds`: how long the making took; by it the agent chooses what is worth keeping in the artifact store.
+        """
+        body: dict[str, Any] = {**about, MADE_SECONDS_NAME: round(seconds, 1), "made_at": round(time.time())}
+        write_manifest(folder, **body)
 
     def _note_use(self, kind: str, key: str) -> None:
         """The agent removes first what was not used for the longest time."""

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 from pydantic import BaseModel
 
 from jobs import lifecycle
-from jobs.artifacts import downloads, uploads
+from jobs.artifacts import downloads, prepared, uploads
 from jobs.bills import earnings
 from jobs.endpoints import usage_statements
 from jobs.errors import ArtifactNotFound, BodyTooLarge
@@ -121,7 +121,8 @@ def complete_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_
 @require_GET
 @for_lease(0)
 def get_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_id: UUID) -> HttpResponse:
-    """GET leases/{lease_id}/artifacts/{artifact_id}: the job's inputs, or the checkpoint to resume; nothing else.
+    """GET leases/{lease_id}/artifacts/{artifact_id}: the job's inputs, the checkpoint to resume, or what an earlier
+    attempt prepared on a node of the same provider; nothing else.
 
     With `?damaged=1` where the bytes of before were not the announced ones: from the second copy, if there is one.
     """
@@ -129,7 +130,9 @@ def get_artifact(request: HttpRequest, lease: Lease, body: bytes, artifact_id: U
     input_id = kind_of(attempt.job).execution(attempt).input_artifact_id
     given = {input_id, attempt.resume_artifact_id, *results_of(attempt.job).values()}
     if lease.state not in LEASE_LIVE or artifact_id not in given:
-        raise ArtifactNotFound()
+        kept = prepared.find_for(lease) if lease.state in LEASE_LIVE else None
+        if kept is None or kept.pk != artifact_id:
+            raise ArtifactNotFound()
     is_damaged = request.GET.get("damaged") == "1"
     return _answer(downloads.describe(Artifact.objects.get(pk=artifact_id), is_damaged=is_damaged))
 

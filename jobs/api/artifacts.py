@@ -74,7 +74,7 @@ class UploadCompleteView(APIView):
 
 
 class JobArtifactsView(APIView):
-    """Checkpoints and outputs of a job."""
+    """Checkpoints, outputs and prepared data of a job."""
 
     permission_classes = [HasScope("jobs:read")]
 

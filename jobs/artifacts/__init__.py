@@ -1,4 +1,4 @@
-"""Checkpoints, outputs and inputs: their bytes in a store, and the manifests that make them complete.
+"""Checkpoints, outputs, inputs and prepared data: their bytes in a store, and the manifests that make them complete.
 
 store.py        the interface of a store, and the keys under which files lie
 choice.py       the store that the settings name
@@ -11,7 +11,8 @@ manifest.py     which lists of files are accepted
 parts.py        one node's part of an artifact: addresses to upload it, and whether its bytes are there
 checkpoints.py  what counts as a checkpoint
 resumes.py      whether attempts could go on from one
-uploads.py      a node announces and completes a checkpoint or an output
+prepared.py     what an attempt prepared for long, for later ones of its job: who may bring it, and who is given it
+uploads.py      a node announces and completes a checkpoint, an output or prepared data
 inputs.py       a customer announces and completes what a job file names
 downloads.py    what a node or a customer downloads
 charges.py      what is kept beyond the free allowance is paid for by the day

@@ -1,6 +1,7 @@
 """What is kept beyond a free allowance is paid for by the day; who cannot pay has less time to fetch it, and no debt.
 
-    a day   costs (bytes - free bytes) x price / (1 GiB x 30 days), of what is complete when the day is charged
+    a day   costs (bytes - free bytes) x price / (1 GiB x 30 days), of what is complete when the day is charged, but
+            for prepared data: a customer neither asks for them nor can delete them
     paid    in whole micro-dollars, the rest is carried to the next day, so that the sum is exact
     unpaid  nothing is owed; of what no living job needs the oldest goes NOTICE later, as much as is beyond the
             allowance, volumes too
@@ -25,7 +26,7 @@ from billing.money import format_usd
 from billing.notices import mailing
 from jobs.artifacts import prune, retention
 from jobs.artifacts.quotas import GIB
-from jobs.models import Artifact, StorageCharge
+from jobs.models import Artifact, ArtifactKind, StorageCharge
 from jobs.models.artifacts import STORAGE_UNITS_PER_MICRO
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
@@ -108,6 +109,7 @@ def _shorten(charge: StorageCharge, beyond: int) -> None:
     """Let the oldest go that are beyond the allowance, with a mail; those that go already keep their date."""
     until = charge.charged_at + retention.NOTICE
     idle = prune.unneeded_by_jobs(charge.charged_at).filter(organisation_id=charge.organisation_id)
+    idle = idle.exclude(kind=ArtifactKind.PREPARED)
     rows = idle.order_by(F("unpaid_until").asc(nulls_last=True), "completed_at", "pk")
     size, going, announced = 0, [], []
     for artifact_id, size_bytes, before in rows.values_list("pk", "size_bytes", "unpaid_until")[:SHORTENED_MAX]:
@@ -137,5 +139,6 @@ def _mail(charge: StorageCharge, artifact_ids: list[UUID], until: datetime) -> N
 
 
 def _kept_by_organisation() -> QuerySet[Any, Any]:
-    kept = Artifact.objects.complete().order_by().values("organisation_id").annotate(kept=Sum("size_bytes"))
+    charged = Artifact.objects.complete().exclude(kind=ArtifactKind.PREPARED)
+    kept = charged.order_by().values("organisation_id").annotate(kept=Sum("size_bytes"))
     return kept.order_by("organisation_id")

@@ -84,14 +84,14 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
         has, needs = sum(sizes.get(path, 0) for path in others), (artifact.step or 0) * kind_of(job).step_bytes_min
         if has < needs:
             yield f"its files have {has} bytes, and {artifact.step} steps take at least {needs}"
-    manifest = _read(part, MANIFEST_NAME, MANIFEST_BYTES_MAX)
+    manifest = read_json(part, MANIFEST_NAME, MANIFEST_BYTES_MAX)
     known = {"step": artifact.step, "node_rank": part.node_rank, "nodes": artifact.parts_expected}
     leases = artifact.attempt.leases.filter(replaced_at=None) if artifact.attempt else ()
     known["world_size"] = sum(lease.device_count for lease in leases)
     yield from _differences(MANIFEST_NAME, manifest, known)
     listed = manifest.get("files")
     announced = {(file["path"], file["size"], file["sha256"]) for file in part.files if file["path"] != MANIFEST_NAME}
-    if not isinstance(listed, list) or {_entry(each) for each in listed} != announced:
+    if not isinstance(listed, list) or {listed_entry(each) for each in listed} != announced:
         yield f"{MANIFEST_NAME} lists other files than there are"
     if part.node_rank != 0:
         return
@@ -104,7 +104,7 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
 
 def _trainer_mistakes(part: ArtifactPart, job: Job, known: Mapping[str, Any]) -> Iterator[str]:
     """What a training's own words in its checkpoint say that does not fit the job."""
-    trainer = _read(part, TRAINER_FILE, TRAINER_BYTES_MAX)
+    trainer = read_json(part, TRAINER_FILE, TRAINER_BYTES_MAX)
     yield from _differences(TRAINER_FILE, trainer, {name: known[name] for name in ("step", "world_size")})
     config, wanted = trainer.get("config"), kind_of(job).spec_kind.config(from_wire(job.spec))
     if not isinstance(config, dict):
@@ -128,7 +128,7 @@ def _differences(name: str, found: Mapping[str, Any], known: Mapping[str, Any]) 
             yield f"{name} says {key} {found.get(key)!r:.60}, it is {value}"
 
 
-def _read(part: ArtifactPart, path: str, bytes_max: int) -> dict[str, Any]:
+def read_json(part: ArtifactPart, path: str, bytes_max: int) -> dict[str, Any]:
     """A small JSON file; empty for one that is none."""
     for index, file in enumerate(part.files):
         if file["path"] == path and file["size"] <= bytes_max:
@@ -140,7 +140,8 @@ def _read(part: ArtifactPart, path: str, bytes_max: int) -> dict[str, Any]:
     return {}
 
 
-def _entry(listed: object) -> tuple[str, int, str] | None:
+def listed_entry(listed: object) -> tuple[str, int, str] | None:
+    """Path, size and SHA-256 of a file, as a manifest lists it; None for anything else."""
     if not isinstance(listed, dict):
         return None
     path, size, sha256 = (listed.get(name) for name in ("path", "size", "sha256"))

@@ -210,8 +210,9 @@ def _copy_all(first: Store, second: Store | None) -> int:
 
 
 def _wanted() -> QuerySet[Artifact]:
-    """Inputs, outputs, and checkpoints that can be resumed from."""
-    return Artifact.objects.complete().exclude(kind=ArtifactKind.CHECKPOINT, condemned_at__isnull=False)
+    """Inputs, outputs, and checkpoints that can be resumed from; not what any attempt can make again."""
+    wanted = Artifact.objects.complete().exclude(kind=ArtifactKind.PREPARED)
+    return wanted.exclude(kind=ArtifactKind.CHECKPOINT, condemned_at__isnull=False)
 
 
 def _due_checks() -> QuerySet[Artifact]:

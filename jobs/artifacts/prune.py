@@ -1,4 +1,5 @@
-"""What may go: checkpoints that newer ones replace, uploads that nobody will finish, and inputs that no job needs.
+"""What may go: checkpoints and prepared data that newer ones replace, uploads that nobody will finish, inputs and
+prepared data that no job needs.
 
 A row's state changes first, its bytes go after the commit; those of a deleted volume by the sweep, as they may be many.
 The part keeps its list of files until they have gone, so that the sweep finds what a crash in between left behind. What
@@ -75,6 +76,16 @@ def prune_checkpoints(job: Job) -> int:
     return len(pruned)
 
 
+def prune_prepared(job: Job) -> int:
+    """Delete what was prepared for a job, before something newer takes its place; how many. Call it with the job's row
+    locked."""
+    found = list(Artifact.objects.complete().filter(job=job, kind=ArtifactKind.PREPARED))
+    for artifact in found:
+        advance(artifact, ArtifactState.DELETED, reason="pruned")
+    _delete_bytes_on_commit(artifact.id for artifact in found)
+    return len(found)
+
+
 def abandon(artifact: Artifact, *, reason: str) -> None:
     """Give up one upload that can never become complete; repeating it is harmless."""
     with transaction.atomic():
@@ -105,6 +116,8 @@ def prune_all() -> int:
     for artifact in late[:ARTIFACTS_PER_SWEEP_MAX]:
         advance(artifact, ArtifactState.ABANDONED, reason="upload_never_ended")
         changed += 1
+    # Of ended jobs: nothing can use it any more, and it can be made again.
+    changed += delete(unneeded(clock.now()).filter(kind=ArtifactKind.PREPARED), reason="not_needed")
     changed += _prune_inputs()
     gone = ArtifactPart.objects.filter(artifact__state__in=[ArtifactState.ABANDONED, ArtifactState.DELETED])
     left = gone.filter(~Q(files=[]) | Q(urls_until__lte=clock.now() - PUT_MAX))

@@ -67,7 +67,9 @@ def name_jobs(artifact_ids: Sequence[UUID]) -> str:
 
 def _date(now: datetime) -> int:
     """Counted from now on, so that a lower setting, or an update from before there were dates, surprises nobody."""
-    undated = prune.unneeded(now).filter(kept_until=None).exclude(kind=ArtifactKind.INPUT)
+    # Inputs and prepared data have rules of their own (`prune.py`).
+    undated = prune.unneeded(now).filter(kept_until=None)
+    undated = undated.exclude(kind__in=[ArtifactKind.INPUT, ArtifactKind.PREPARED])
     ids = list(undated.values_list("pk", flat=True)[:DATED_PER_SWEEP_MAX])
     return Artifact.objects.filter(pk__in=ids).update(kept_until=now + kept_for(), warned_at=None)
 

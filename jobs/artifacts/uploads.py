@@ -1,4 +1,4 @@
-"""Checkpoints and outputs, from the nodes of an attempt.
+"""Checkpoints, outputs and prepared data, from the nodes of an attempt.
 
     begin      a node announces its files: the artifact is UPLOADING, and the node learns where the bytes go
     complete   a node's bytes are all there; with the last node's the artifact is COMPLETE, and nothing else makes it so
@@ -15,14 +15,14 @@ from django.db import transaction
 from django.db.models import F
 
 from jobs import lifecycle
-from jobs.artifacts import checkpoints, quotas
+from jobs.artifacts import checkpoints, prepared, quotas
 from jobs.artifacts.manifest import accept_files
 from jobs.artifacts.parts import uploads_for, verify_bytes
-from jobs.artifacts.prune import abandon, prune_checkpoints
+from jobs.artifacts.prune import abandon, prune_checkpoints, prune_prepared
 from jobs.errors import ArtifactClosed, ArtifactNotFound, BadManifest, ManifestChanged
 from jobs.leases.fencing import require_fence, require_live
 from jobs.leases.leasing import GRACE_MS
-from jobs.models import Artifact, ArtifactPart, Lease
+from jobs.models import Artifact, ArtifactKind, ArtifactPart, Lease
 from jobs.states import ArtifactState
 from marketplace.foundation import clock
 from marketplace.foundation.states import advance, record_birth
@@ -38,9 +38,11 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
     if request.node_rank != lease.node_rank:
         raise BadManifest(f"This node's rank is {lease.node_rank}, not {request.node_rank}.")
     if (request.kind == "checkpoint") != (request.step is not None):
-        raise BadManifest("A checkpoint has a step, and an output has none.")
+        raise BadManifest("A checkpoint has a step, and nothing else has one.")
     if request.step is not None:
         checkpoints.check_step(lease, request.step)
+    if request.kind == "prepared":
+        prepared.check_announced(lease, request.files)
     if request.kind == "checkpoint" and request.generation != lease.attempt.generation:
         # Ranks of a generation before wrote it: a part of it beside parts of this one would be nobody's training.
         raise BadManifest(f"The gang is in its generation {lease.attempt.generation}, not {request.generation}.")
@@ -64,7 +66,7 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
         )
         if is_new and artifact.state == ArtifactState.UPLOADING:
             size = sum(file.size for file in request.files)
-            quotas.reserve(artifact.organisation_id, size, len(files))
+            quotas.reserve(artifact.organisation_id, size, len(files), is_prepared=request.kind == "prepared")
             ArtifactPart.objects.filter(pk=part.pk).update(file_count=len(files))
             Artifact.objects.filter(pk=artifact.pk).update(size_bytes=F("size_bytes") + size)
     if artifact.state not in {ArtifactState.UPLOADING, ArtifactState.COMPLETE}:
@@ -77,7 +79,7 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
 def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]], *, fence: int) -> Artifact:
     """This node's part is complete, verified as far as the store can; raises UploadIncomplete with the files.
 
-    Raises BadManifest for a checkpoint that is none.
+    Raises BadManifest for a checkpoint, or prepared data, that are none.
     """
     part = ArtifactPart.objects.select_related("artifact").filter(artifact_id=artifact_id, lease=lease).first()
     if part is None:
@@ -90,8 +92,10 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
     verify_bytes(part, etags)
     try:
         checkpoints.check_content(part)
+        prepared.check_content(part)
     except BadManifest:
-        abandon(part.artifact, reason="no_checkpoint")  # its bytes will never count, so they need no room
+        # Its bytes will never count, so they need no room.
+        abandon(part.artifact, reason="no_checkpoint" if part.artifact.kind == "checkpoint" else "no_prepared_data")
         raise
     with transaction.atomic():
         # The job's row first, as everywhere: two nodes that finish together take turns, and the second one sees both.
@@ -102,24 +106,30 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
         complete_parts = artifact.parts.filter(is_complete=True)
         if is_new and artifact.state == ArtifactState.UPLOADING and complete_parts.count() == artifact.parts_expected:
             size = sum(file["size"] for one in complete_parts for file in one.files)
+            if artifact.kind == ArtifactKind.PREPARED:
+                prune_prepared(job)
             advance(artifact, ArtifactState.COMPLETE, completed_at=clock.now(), size_bytes=size)
             prune_checkpoints(job)
     return artifact
 
 
 def _find_or_create(lease: Lease, request: ArtifactBegin) -> Artifact:
+    if request.kind == "prepared" and (begun := prepared.find_begun(lease)) is not None:
+        return begun
     job = lease.attempt.job
     artifact, is_new = Artifact.objects.get_or_create(
         attempt=lease.attempt,
-        generation=lease.attempt.generation if request.kind == "checkpoint" else 0,
+        generation=lease.attempt.generation if request.kind in ("checkpoint", "prepared") else 0,
         kind=request.kind,
         step=request.step,
         defaults={
             "organisation_id": job.organisation_id,
             "job": job,
-            "parts_expected": lease.attempt.leases.live().count(),
+            "parts_expected": 1 if request.kind == "prepared" else lease.attempt.leases.live().count(),
         },
     )
     if is_new:
         record_birth(artifact, actor=f"node {lease.node_id}")
+        if request.kind == "prepared":
+            prepared.replace_begun(artifact)
     return artifact

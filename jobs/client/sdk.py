@@ -202,7 +202,7 @@ class Souk(Payments, Organisation):
         return JobCurve.model_validate(answer)
 
     def artifacts(self, job_id: UUID) -> list[ArtifactView]:
-        """Checkpoints and outputs of a job, newest first, without addresses."""
+        """Checkpoints, outputs and prepared data of a job, newest first, without addresses."""
         return list(self.all_of(f"/jobs/{job_id}/artifacts", ArtifactView))
 
     def storage(self) -> StorageView:

@@ -2,7 +2,7 @@
 
     a quote          set_aside_usd_micros
     submit           find_input, require_money, open
-    a placed attempt execution: the spec, the program, its input
+    a placed attempt execution: the spec, the program, its input; keeps_prepared
     a lease's end    believed_reason, pins_input
     the end of it    payable_ms, saved_ms, after_attempt
     the job's end    late_end, close, settle, charged_usd_micros; explain_broken on its bill
@@ -110,6 +110,8 @@ class Kind:
         reason = believing.believe(lease, believing.of_image(lease, reason))
         if self.reads_lent(lease.attempt.job):  # first: a checkpoint is not to blame for what a folder lacks
             reason = believing.of_lent(lease, reason)
+        if reason in believing.OF_INPUT and self.asks_endpoints(lease.attempt.job):
+            return reason  # nor for what the customer chose to ask, which may refuse any day
         return believing.of_resumed(lease, reason)
 
     def pins_input(self, job: Job) -> bool:
@@ -119,9 +121,17 @@ class Kind:
         """
         return not self.reads_lent(job)
 
+    def asks_endpoints(self, job: Job) -> bool:
+        """Whether our own runtime asks services of the customer's choice, on which its end may depend."""
+        return False
+
     def reads_lent(self, job: Job) -> bool:
         """Whether our own runtime reads anything of the job in shared host folders."""
         return bool(job.spec.get("lent")) and bool(self.spec_kind.lent_paths(from_wire(job.spec)))
+
+    def keeps_prepared(self, job: Job) -> bool:
+        """Whether our own runtime prepares data for the job that its later attempts may use."""
+        return False
 
     def payable_ms(self, lease: Lease, billable_ms: int) -> int:
         """For how long a lease that ends is charged, given for how long by its receipts and the ending's rule."""

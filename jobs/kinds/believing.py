@@ -9,6 +9,8 @@
     no image could be had          the node's doing, unless the customer named the image and it never ran
     bad input, of a shared folder  unpaid and tried elsewhere, also of a resumed one, until a second provider's node
                                    says the same; not of a node that saved a checkpoint: it had the input
+    the same, of endpoints         the customer's, also of a resumed one: what they ask may refuse any day; where
+                                   the job reads a shared folder too, the line above counts first
     the node names another end     believed, as an order may cross it; but of a node in quarantine only its own failure
 
 What remains of a node's word is how its own program ended.

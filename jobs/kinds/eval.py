@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from jobs.kinds.base import Kind
-from jobs.spec import Spec
-from jobs.spec.kinds.eval import EvalSpec
+from jobs.models import Job
+from jobs.spec import Spec, from_wire
+from jobs.spec.kinds.eval import EvalSpec, endpoints_of
 from provider_agent.protocol import Program
 
 ANSWERS_FILE: Final = "answers.jsonl"  # runtimes/evaluate/answers.py; a test compares the two
@@ -21,6 +22,10 @@ class Eval(Kind):
     spec_kind = EvalSpec()
     checkpoint_files: ClassVar[Mapping[str, int] | None] = {ANSWERS_FILE: ANSWERS_BYTES_MAX}
     step_bytes_min: ClassVar[int] = ANSWER_BYTES_MIN  # a step is an answer
+
+    def asks_endpoints(self, job: Job) -> bool:
+        """Whether there are endpoints among its models."""
+        return bool(endpoints_of(from_wire(job.spec)))
 
     def program(self, spec: Spec) -> Program:
         """The evaluation runtime."""

@@ -27,6 +27,10 @@ class Train(Kind):
         own = super().program(spec)
         return own if spec.section is None else own.model_copy(update={"runtime": "train"})
 
+    def keeps_prepared(self, job: Job) -> bool:
+        """Tokens, of our own training alone."""
+        return not job.spec.get("command")
+
     def close(self, job: Job) -> None:
         """What completed is evaluated where its file asks for that; jobs/evaluations.py launches it."""
         if job.state == JobState.COMPLETED and job.spec.get("evaluation"):

@@ -1,4 +1,4 @@
-"""Files in the store: inputs, checkpoints, outputs."""
+"""Files in the store: inputs, checkpoints, outputs, prepared data."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ STORAGE_UNITS_PER_MICRO = 1024**3 * STORAGE_MONTH_DAYS  # a byte for a day costs
 
 
 class ArtifactKind(models.TextChoices):
-    """input: the customer's files. checkpoint: from where a job can resume. output: what the customer gets."""
+    """input: the customer's files. checkpoint: from where a job can resume. output: what the customer gets. prepared:
+    what took an attempt long to make, such as tokens, for later ones of its job."""
 
     INPUT = "input"
     CHECKPOINT = "checkpoint"
     OUTPUT = "output"
+    PREPARED = "prepared"
 
 
 class Artifact(models.Model):
@@ -62,6 +64,11 @@ class Artifact(models.Model):
                 nulls_distinct=False,
                 condition=Q(attempt__isnull=False),
                 name="one_artifact_per_attempt_and_step",
+            ),
+            models.UniqueConstraint(
+                fields=["job"],
+                condition=Q(kind="prepared", state="complete"),
+                name="one_prepared_artifact_per_job",
             ),
         ]
         indexes = [

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from jobs.artifacts import prepared
 from jobs.kinds.base import Execution
 from jobs.kinds.believing import LEASE_SECONDS_MAX
 from jobs.kinds.registry import kind_of
@@ -99,7 +100,8 @@ def nothing_desired(node: Node) -> str:
 def make_assignment(lease: Lease) -> SignedAssignment:
     """The signed order to run one lease's part of its attempt; opens the job's secrets for it."""
     attempt, job = lease.attempt, lease.attempt.job
-    execution = kind_of(job).execution(attempt)
+    kind = kind_of(job)
+    execution = kind.execution(attempt)
     spec = execution.spec
     secrets = json.loads(signing.decrypt_secret(job.sealed_secrets)) if job.sealed_secrets else {}
     devices = LeaseDevice.objects.filter(lease=lease).order_by("device__index")
@@ -116,9 +118,10 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         cap_usd_micros=lease.cap_usd_micros,
         program=execution.program,
         env=_given(spec.env, execution.program),
-        secrets=_given(secrets, execution.program),
+        secrets=_given(secrets, execution.program) | _renamed(secrets, kind.spec_kind.runtime_secrets(spec)),
         input_artifact_id=execution.input_artifact_id,
         resume_artifact_id=attempt.resume_artifact_id,
+        prepared_artifact_id=kept.pk if (kept := prepared.find_for(lease)) else None,
         checkpoint=CheckpointPolicy(
             every_steps=spec.checkpoint.every_steps,
             every_seconds=spec.checkpoint.every_seconds,
@@ -174,6 +177,11 @@ def seconds_payable(lease: Lease) -> int:
 def _given(variables: Mapping[str, str], program: Program) -> dict[str, str]:
     """All of them for a command of the customer's own; for our runtimes what they read."""
     return {name: value for name, value in variables.items() if program.command or name in GIVEN_TO_OURS}
+
+
+def _renamed(secrets: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Those that our runtime reads for this job, under names that nothing else reads."""
+    return {variable: secrets[name] for variable, name in wanted.items() if name in secrets}
 
 
 def _wanted(lease: Lease, until: datetime, *, is_known: bool) -> Desired:

@@ -17,6 +17,7 @@ from jobs.spec.document import Document, Path, dotted
 from jobs.spec.errors import SpecError
 from jobs.spec.kinds.registry import KINDS, expected_kinds, find_kind
 from jobs.spec.model import JobFields
+from jobs.spec.section import MAPPING_TAG, TEXT_TAG
 
 SHOWN_CHARACTERS_MAX = 40
 NEAR_ENOUGH = 0.6
@@ -24,7 +25,7 @@ NEAR_ENOUGH = 0.6
 
 def translate(document: Document, at: Path, details: ErrorDetails) -> SpecError:
     """Pydantic's finding in the section at this path, in our words."""
-    path: Path = at + tuple(part for part in details["loc"] if part != "[key]")
+    path: Path = at + tuple(part for part in details["loc"] if part not in ("[key]", TEXT_TAG, MAPPING_TAG))
     if details["type"] == "extra_forbidden":
         return _unknown_field(document, path)
     expected = _expected(path)

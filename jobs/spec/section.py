@@ -7,7 +7,7 @@ import re
 import shlex
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -17,6 +17,10 @@ from runtimes.contract import checkpoint_path_mistake, requirements_path_mistake
 VALUE_CHARACTERS_MAX = 32_768
 SETUP_CHARACTERS_MAX = 4096  # provider_agent.protocol.limits.SETUP_CHARACTERS_MAX
 
+# Marks of the alternatives of a value that is a text or a mapping: they are no part of a path in the file.
+TEXT_TAG: Final = "[text]"
+MAPPING_TAG: Final = "[mapping]"
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED = "SOUK_"
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -25,6 +29,16 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 def listed(value: Any) -> Any:
     """One name may stand without its brackets."""
     return [value] if isinstance(value, str) else value
+
+
+def listed_models(value: Any) -> Any:
+    """One model, by its name or as a mapping, may stand without its brackets."""
+    return [value] if isinstance(value, str | dict) else value
+
+
+def text_or_mapping(value: Any) -> str:
+    """Which of the two alternatives a value is to be read as."""
+    return MAPPING_TAG if isinstance(value, dict | BaseModel) else TEXT_TAG
 
 
 def as_command(value: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Ships checkpoints and the output: announce the files, put their parts, complete. Repeating any step is harmless."""
+"""Ships checkpoints, the output and prepared data: announce the files, put their parts, complete.
+
+Repeating any step is harmless.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 from uuid import UUID
 
@@ -37,6 +41,11 @@ PARTS_PARALLEL_MAX = 4
 OUTPUT_SECONDS_MAX = 900.0  # for reading the output, with more for what lies on the disk; then until each next part
 READ_PER_SECOND_LEAST = 50 * 1000**2  # bytes that lie on the disk: an empty terabyte has none
 HOLES_BYTES_IN_TIME = 32 * GIB  # what any node reads of holes in that time; more of them is late by its own size
+KINDS: Final[dict[str, Literal["checkpoint", "output", "prepared"]]] = {
+    "checkpoint": "checkpoint",
+    "output": "output",
+    "prepared": "prepared",
+}
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_FAILED = 5.0
 
@@ -136,13 +145,23 @@ class ArtifactShipper:
 
     def waiting(self) -> list[ArtifactEntry]:
         """Checkpoints that were taken and not shipped; one that a newer shipped one made useless is left out."""
-        artifacts = self._context.journal.load_artifacts(self._entry.lease_id)
-        checkpoints = [artifact for artifact in artifacts if artifact.kind == "checkpoint"]
-        newest = max((item.step or 0 for item in checkpoints if item.shipped), default=-1)
-        for stale in [item for item in checkpoints if not item.shipped and (item.step or 0) < newest]:
+        newest, unshipped = self._unshipped()
+        for stale in [item for item in unshipped if (item.step or 0) < newest]:
             self._finish(stale)
-        left = [item for item in checkpoints if not item.shipped and (item.step or 0) > newest]
+        left = [item for item in unshipped if (item.step or 0) > newest]
         return sorted(left, key=lambda item: item.step or 0)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a checkpoint waits, or is on its way."""
+        newest, unshipped = self._unshipped()
+        return any((item.step or 0) > newest for item in unshipped)
+
+    def _unshipped(self) -> tuple[int, list[ArtifactEntry]]:
+        """The newest step that arrived, -1 without one, and the checkpoints that did not arrive."""
+        checkpoints = [artifact for artifact in self._artifacts() if artifact.kind == "checkpoint"]
+        newest = max((item.step or 0 for item in checkpoints if item.shipped), default=-1)
+        return newest, [item for item in checkpoints if not item.shipped]
 
     async def ship_waiting(self) -> None:
         """Ship the newest checkpoint that waits; raises what ship raises."""
@@ -150,16 +169,28 @@ class ArtifactShipper:
         if waiting:
             await self.ship(waiting[-1])
 
-    async def ship(self, artifact: ArtifactEntry) -> None:
-        """Bring one artifact to the server; raises Retryable, Fatal or OSError."""
+    async def ship(self, artifact: ArtifactEntry, *, files: list[ArtifactFile] | None = None) -> None:
+        """Bring one artifact to the server; raises Retryable, Fatal or OSError.
+
+        `files`: what `list_files` returned, where they have been read already.
+        """
         async with self._one_at_a_time:
             if any(item.folder == artifact.folder and item.shipped for item in self._artifacts()):
                 return
             if not self._is_known(artifact):  # forgotten while it waited for its turn
                 return
-            await self._ship(artifact)
+            await self._ship(artifact, files)
             self._finish(artifact)
         log.info("Artifact shipped. lease_id=%s folder=%s", self._entry.lease_id, artifact.folder)
+
+    @property
+    def parts_arrived(self) -> int:
+        """How many parts of what is on its way are in the store, as far as this process remembers."""
+        return len(self._etags)
+
+    def give_up(self, artifact: ArtifactEntry) -> None:
+        """It is not shipped any more, and its bytes go; raises JournalFailed."""
+        self._finish(artifact)
 
     async def ship_output(self, billable_ms: int) -> None:
         """Bring the output to the server before success is reported: what lies below output/, and of an own command
@@ -217,16 +248,16 @@ class ArtifactShipper:
     def _artifacts(self) -> list[ArtifactEntry]:
         return self._context.journal.load_artifacts(self._entry.lease_id)
 
-    async def _ship(self, artifact: ArtifactEntry) -> None:
+    async def _ship(self, artifact: ArtifactEntry, files: list[ArtifactFile] | None) -> None:
         client, assignment = self._context.client, self._entry.assignment
         lease_id, fence = assignment.lease_id, assignment.fence
         folder = self._snapshot(artifact.folder)
-        files = await asyncio.to_thread(_list_files, folder)
+        files = await asyncio.to_thread(list_files, folder) if files is None else files
         if artifact.kind == "output":
             self._was_read = True
             self._grant_time()
         begin = ArtifactBegin(
-            kind="checkpoint" if artifact.kind == "checkpoint" else "output",
+            kind=KINDS.get(artifact.kind, "output"),
             step=artifact.step,
             billable_ms=artifact.billable_ms,
             node_rank=assignment.gang.node_rank,
@@ -250,7 +281,7 @@ class ArtifactShipper:
             self._etags.clear()
             if not has_some:
                 raise
-            await self._ship(artifact)  # the store may have lost the parts of the try before
+            await self._ship(artifact, files)  # the store may have lost the parts of the try before
 
     def _grant_time(self) -> None:
         """The output moves: it has the time until the next part, but no more than it has in all."""
@@ -262,7 +293,8 @@ class ArtifactShipper:
         self, folder: Path, artifact: ArtifactEntry, uploads: ArtifactUploads, upload: FileUpload
     ) -> list[str]:
         """Put every part of one file, some at once; returns their ETags in order."""
-        slots = asyncio.Semaphore(PARTS_PARALLEL_MAX)
+        # A checkpoint interrupts prepared data, and what is on its way then is lost.
+        slots = asyncio.Semaphore(1 if artifact.kind == "prepared" else PARTS_PARALLEL_MAX)
         path = folder / upload.path
 
         async def put(part: UploadPart) -> str:
@@ -311,7 +343,7 @@ def generation_of(snapshot: str) -> int:
     return int(number) if snapshot.startswith(GENERATION_PREFIX) and number.isdecimal() else 0
 
 
-def _list_files(folder: Path) -> list[ArtifactFile]:
+def list_files(folder: Path) -> list[ArtifactFile]:
     """Every file with its hash, the manifest among them: a fetched checkpoint must be a complete one.
 
     Raises TimeoutError where that takes too long: the empty terabytes of a sparse file occupy no thread for ever.

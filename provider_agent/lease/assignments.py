@@ -10,12 +10,14 @@ from provider_agent.context import AgentContext
 from provider_agent.errors import AssignmentRefused, JournalFailed, StaleFence
 from provider_agent.journal import LeaseEntry, since_fact
 from provider_agent.lease.cache.owners import keep_owner
+from provider_agent.lease.cache.prepared import keep_prepared
 from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.lease.workfolder import keep_secrets
 from provider_agent.protocol import PROTOCOL_VERSIONS_SPOKEN, Assignment, Desired, verify_assignment
 
-# They have files of their own in the lease's folder. A journal with the second could not be read by the release before.
-NOT_JOURNALED: Final[dict[str, object]] = {"secrets": {}, "cache_owner": ""}
+# They have files of their own in the lease's folder. A journal with any but the first could not be read by the release
+# before.
+NOT_JOURNALED: Final[dict[str, object]] = {"secrets": {}, "cache_owner": "", "prepared_artifact_id": None}
 
 
 def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
@@ -38,6 +40,7 @@ def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
         program = assignment.program
         if runtime_of(assignment).has_cache(assignment) or (program.command and program.requirements is not None):
             keep_owner(folder, assignment.cache_owner)
+            keep_prepared(folder, assignment.prepared_artifact_id)
         with context.journal.transaction():
             context.journal.save_lease(entry)
             context.journal.save_fact(since_fact(assignment.lease_id), datetime.now(UTC).isoformat())

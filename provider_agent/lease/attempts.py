@@ -24,6 +24,7 @@ from provider_agent.journal import LeaseEntry
 from provider_agent.lease.artifact_shipper import ArtifactShipper
 from provider_agent.lease.cache.environments import take_environment
 from provider_agent.lease.cache.intake import take_entries
+from provider_agent.lease.cache.prepared import PreparedShipper
 from provider_agent.lease.cache.room import GIB
 from provider_agent.lease.deadline import LeaseDeadline
 from provider_agent.lease.dependencies.environments import open_environment
@@ -81,6 +82,7 @@ class Attempt:
             ),
             self._start_task("receipts", lambda: ship_receipts(context, entry, record.book)),
             self._start_task("artifacts", self._shipper.loop),
+            self._start_task("prepared data", PreparedShipper(context, record, self._shipper).loop),
         ]
         tunnels = context.tunnels
         if tunnels is not None and self._is_announced():

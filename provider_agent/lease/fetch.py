@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
 from uuid import UUID
 
@@ -19,15 +19,22 @@ Kept = Callable[[ArtifactDownloads, RemoteFile, Path], bool]
 
 
 async def fetch_artifact(
-    client: Client, lease_id: UUID, artifact_id: UUID, into: Path, kept: Kept | None = None
+    client: Client,
+    lease_id: UUID,
+    artifact_id: UUID,
+    into: Path,
+    kept: Kept | None = None,
+    *,
+    wanted: Collection[str] | None = None,
 ) -> ArtifactDownloads:
     """Fetch every file of an artifact below `into`; returns the server's description of it.
 
     `kept` puts a file that is on this node already at its target, and returns whether it did: its size and SHA-256 are
-    compared like those of one that arrived, and any other is fetched.
+    compared like those of one that arrived, and any other is fetched. `wanted`: the paths to fetch; None: all.
     """
     downloads = await with_retries(lambda: client.get_artifact(lease_id, artifact_id))
-    targets = [(remote, safe_join(into, remote.path)) for remote in downloads.files]
+    files = [remote for remote in downloads.files if wanted is None or remote.path in wanted]
+    targets = [(remote, safe_join(into, remote.path)) for remote in files]
     slots = asyncio.Semaphore(PARALLEL_MAX)
 
     async def fetch_one(remote: RemoteFile, target: Path) -> None:

@@ -1,4 +1,5 @@
-"""Everything before a program starts: folders, inputs, the checkpoint to go on from, command and environment."""
+"""Everything before a program starts: folders, inputs, the checkpoint to go on from, what was prepared, command and
+environment."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from provider_agent.errors import ArtifactDamaged, CheckpointDamaged, ExecutorFa
 from provider_agent.executors.base import LaunchSpec
 from provider_agent.journal import read_links
 from provider_agent.lease.cache.owners import load_owner, owner_folder, owners_in_use
+from provider_agent.lease.cache.prepared import fetch_prepared
 from provider_agent.lease.cache.room import CHANGING, GIB, keep_within
 from provider_agent.lease.collecting import record_given
 from provider_agent.lease.disk_use import record_share
@@ -63,6 +65,8 @@ async def prepare(context: AgentContext, assignment: Assignment) -> LaunchSpec:
     resume_path = await _fetch_checkpoint(context, assignment, work)
     await asyncio.to_thread(record_share, folder, share)
     cache = await asyncio.to_thread(_open_cache, context, folder, has_cache=runtime.has_cache(assignment))
+    if cache is not None:
+        await fetch_prepared(context, assignment, work, cache=cache, disk_share=1.0 if disk_mib else share)
     spec = _launch_spec(context, assignment, runtime, folder, resume_path, cache=cache, disk_mib=disk_mib, share=share)
     return replace(
         spec, shared_folders=spec.shared_folders | fetched.shared_folders, env=spec.env | fetched.environment

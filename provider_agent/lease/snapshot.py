@@ -31,10 +31,11 @@ class FileLeftOut(Exception):
     """This file cannot be kept; the message says why."""
 
 
-def take_snapshot(work: Path, relative: str, into: Path) -> int:
+def take_snapshot(work: Path, relative: str, into: Path, *, may_copy: bool = True) -> int:
     """Link every regular file below `work`/`relative` into `into` (made anew); returns how many.
 
-    Raises OSError when a part of the path is a link or is gone, ValueError for more than a checkpoint may have.
+    `may_copy`: a file that cannot be linked is copied; else it is left out. Raises OSError when a part of the path is a
+    link or is gone, ValueError for more than a checkpoint may have.
     """
     remove_tree(into)
     into.mkdir(parents=True)
@@ -48,7 +49,7 @@ def take_snapshot(work: Path, relative: str, into: Path) -> int:
     count, until = 0, time.monotonic() + COPY_SECONDS_MAX
     for path in paths:
         try:
-            keep_file(work, f"{relative}/{path}", into / path, until=until)
+            keep_file(work, f"{relative}/{path}", into / path, until=until, may_copy=may_copy)
             count += 1
         except FileLeftOut as error:
             if time.monotonic() > until:  # a part of a checkpoint must not count as one
@@ -99,7 +100,7 @@ def file_size(path: Path) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def keep_file(work: Path, path: str, target: Path, *, until: float) -> None:
+def keep_file(work: Path, path: str, target: Path, *, until: float, may_copy: bool = True) -> None:
     """Link one file below `work`, or copy it where it cannot be linked; raises FileLeftOut, and then nothing is kept.
 
     It opens no folder through a link, and keeps only a regular file that can be read. Raises OSError where the disk
@@ -114,8 +115,10 @@ def keep_file(work: Path, path: str, target: Path, *, until: float) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(relative.name, target, src_dir_fd=folder, follow_symlinks=False)
-        except OSError:
-            _copy_file(relative.name, folder, target, until=until)  # another file system, or links are forbidden
+        except OSError as error:  # another file system, or links are forbidden
+            if not may_copy:
+                raise FileLeftOut("cannot be linked") from error
+            _copy_file(relative.name, folder, target, until=until)
         _require_readable(target)
     except BaseException:
         target.unlink(missing_ok=True)

@@ -44,6 +44,8 @@ from __future__ import annotations
 from provider_agent.protocol import ethereum
 from provider_agent.protocol.appends import AppendResponse, ReceiptAck, ReceiptAppend
 from provider_agent.protocol.artifacts import (
+    PREPARED_BYTES_MAX,
+    PREPARED_ENTRIES_MAX,
     ArtifactBegin,
     ArtifactComplete,
     ArtifactDownloads,
@@ -53,10 +55,12 @@ from provider_agent.protocol.artifacts import (
     FileUpload,
     RemoteFile,
     UploadPart,
+    prepared_mistake,
 )
 from provider_agent.protocol.assignment import (
     CACHE_FEATURE,
     CACHE_OWNER_PATTERN,
+    PREPARED_FEATURE,
     Assignment,
     CheckpointPolicy,
     Program,
@@ -130,7 +134,6 @@ from provider_agent.protocol.image_names import (
     host_of,
     is_allowed_registry,
     is_image_name,
-    is_public_address,
     registry_of,
     untagged,
 )

@@ -1,19 +1,24 @@
-"""Checkpoints and outputs of a lease: announced, put in parts, completed, fetched."""
+"""Checkpoints, outputs and prepared data of a lease: announced, put in parts, completed, fetched."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from provider_agent.protocol.bounds import NODE_RANK_MAX, Bytes, Count, Whole
-from provider_agent.protocol.file_names import PATH_CHARACTERS_MAX
+from provider_agent.protocol.file_names import PATH_CHARACTERS_MAX, file_name_mistake
 from provider_agent.protocol.limits import FILES_PER_ARTIFACT_MAX
 from provider_agent.protocol.message import Message
+from runtimes.contract import CACHE_KEY, MANIFEST_NAME, PARTIAL_SUFFIX, PREPARED_KINDS
 
 ETAG_CHARACTERS_MAX: Final = 200
 PARTS_PER_FILE_MAX: Final = 10_000  # what S3 takes of one upload
+PREPARED_ENTRIES_MAX: Final = 4  # tokens and a tokenizer, and as much of an attempt with other libraries
+PREPARED_FILES_MAX: Final = 16  # of one entry
+PREPARED_BYTES_MAX: Final = 60 * 10**9  # of 15 billion tokens; a node fetches as much in ten minutes, at 100 MB/s
 
 Etag = Annotated[str, Field(max_length=ETAG_CHARACTERS_MAX)]
 Etags = Annotated[
@@ -36,7 +41,7 @@ class ArtifactFile(Message):
 class ArtifactBegin(Message):
     """POST /api/agent/v1/leases/{lease_id}/artifacts: announce the files, get where to put their bytes."""
 
-    kind: Literal["checkpoint", "output"]
+    kind: Literal["checkpoint", "output", "prepared"]
     step: Count | None = None
     billable_ms: Count = 0  # the lease's meter when the checkpoint was complete on disk
     node_rank: Whole = Field(default=0, ge=0, le=NODE_RANK_MAX)
@@ -96,3 +101,21 @@ class ArtifactDownloads(Message):
     kind: str
     step: int | None
     files: list[RemoteFile]
+
+
+def prepared_mistake(paths: Iterable[str]) -> str | None:
+    """What is wrong with the names of prepared data, KIND/KEY/NAME each, or None; asked by both sides."""
+    entries: dict[str, set[str]] = {}
+    for path in paths:
+        kind, key, name = (*path.split("/"), "", "")[:3]
+        is_named = kind in PREPARED_KINDS and CACHE_KEY.fullmatch(key) is not None and path == f"{kind}/{key}/{name}"
+        if not is_named or file_name_mistake(path) or name.endswith(PARTIAL_SUFFIX):
+            return f"{path!r:.100} is no file of prepared data"
+        entries.setdefault(f"{kind}/{key}", set()).add(name)
+    if not 1 <= len(entries) <= PREPARED_ENTRIES_MAX:
+        return f"there are {len(entries)} entries, and may be 1 to {PREPARED_ENTRIES_MAX}"
+    if large := [entry for entry, names in entries.items() if len(names) > PREPARED_FILES_MAX]:
+        return f"{large[0]} has more than {PREPARED_FILES_MAX} files"
+    if torn := [entry for entry, names in entries.items() if MANIFEST_NAME not in names]:
+        return f"{torn[0]} has no {MANIFEST_NAME}"
+    return None

@@ -24,6 +24,7 @@ from runtimes.contract import checkpoint_path_mistake, requirements_path_mistake
 
 RUNTIME_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
 CACHE_FEATURE = "cache"  # of nodes whose agent keeps one
+PREPARED_FEATURE = "prepared"  # of those that fetch what earlier attempts of a job prepared, too
 CACHE_OWNER_PATTERN = r"^([0-9a-f]{32})?$"
 
 
@@ -106,6 +107,8 @@ class Assignment(Message):
         default_factory=dict, max_length=INPUTS_MAX
     )
     resume_artifact_id: UUID | None = None
+    # What an earlier attempt prepared for long, such as tokens. Never needed: without it the program makes it anew.
+    prepared_artifact_id: UUID | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     gang: GangPlace = GangPlace()
     # Of the gang; after 0 a later assignment of the same lease, because a lost node of the gang was replaced.
@@ -149,7 +152,7 @@ class Assignment(Message):
     def _as_older_agents_read_it(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # An agent from before a field refuses it, on the wire and in the journal that it goes back to.
         body: dict[str, Any] = dump(self)
-        for name in ("payment", "serve", "outputs"):
+        for name in ("payment", "serve", "outputs", "prepared_artifact_id"):
             if body.get(name) is None:
                 body.pop(name, None)
         for name in ("inputs", "cache_owner"):

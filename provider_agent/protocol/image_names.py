@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from ipaddress import ip_address
 from typing import Final
 
 DOCKER_HUB: Final = "docker.io"
@@ -60,10 +59,3 @@ def host_of(registry: str) -> str:
     if registry.startswith("["):
         return registry[1:].partition("]")[0]
     return registry.partition(":")[0]
-
-
-def is_public_address(text: str) -> bool:
-    """Whether an address is of the public internet: not private, loopback, link-local, multicast, or reserved."""
-    address = ip_address(text.partition("%")[0])
-    inside = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
-    return address.is_global and not address.is_multicast and (inside is None or is_public_address(str(inside)))

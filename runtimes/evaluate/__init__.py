@@ -8,6 +8,10 @@ harness.py    what the harness asks of a model, and its metrics over the answers
 request.py    one request, and its digest
 answers.py    the answers so far: a file that only grows, and checkpoints of it
 model.py      a model with its digest; computes one request alone
+endpoint.py   a model behind an OpenAI-compatible address; asks it one request
+echo.py       log-likelihoods of a given text, in what an endpoint returns
+http_client.py  POSTs to one endpoint: tries, waits, refusals
+watched_socket.py  keeps one try within its time and bytes, and leaves it at SIGTERM
 compute.py    computes what is not answered yet, on all devices, and saves
 compare.py    scores of samples, and what one model gained and lost against another
 embed.py      a sample's place on the map

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from runtimes.contract import EventKind, EventWriter
 from runtimes.evaluate.answers import Answers
+from runtimes.evaluate.endpoint import EndpointModel
 from runtimes.evaluate.model import Model
 from runtimes.evaluate.request import Answer, Request
 from runtimes.train.container import Container
-from runtimes.train.errors import Stopped
+from runtimes.train.errors import Stopped, TrainError
 
 EVENT_SECONDS = 1.0  # between two `step` events
 LOOK_SECONDS = 0.5  # how late SIGTERM is seen, at most
@@ -80,12 +82,12 @@ class Progress:
 
 
 def compute_missing(
-    requests: list[Request], model: Model, answers: Answers, progress: Progress, *, batch_size: int
+    requests: list[Request], model: Model | EndpointModel, answers: Answers, progress: Progress, *, batch_size: int
 ) -> None:
-    """Answer every request that has no answer yet, `batch_size` at a time over all devices.
+    """Answer every request that has no answer yet, `batch_size` at a time, or as many as the model takes at once.
 
-    Each answer is kept as it comes, and at the end all are saved. Raises Stopped once SIGTERM came, with everything
-    saved; and what `Model.answer` raises.
+    Each answer is kept as it comes, and at the end all are saved. Raises Stopped once SIGTERM came, and what
+    `Model.answer` raises, with everything saved in both cases.
     """
     missing: list[tuple[str, Request]] = []
     for request in requests:
@@ -95,26 +97,40 @@ def compute_missing(
         else:
             missing.append((digest, request))
     progress.report(is_last=not missing)
-    pool = ThreadPoolExecutor(progress.devices)
+    running: dict[Future[Answer], str] = {}
+    pool = ThreadPoolExecutor(model.concurrency)
+    waiting = iter(missing)
     try:
-        running: dict[Future[Answer], str] = {}
-        for batch in _batches(missing, batch_size):
-            running = {pool.submit(model.answer, request): digest for digest, request in batch}
-            while running and not progress.stop.is_set():
-                _keep_done(running, answers, progress, seconds=LOOK_SECONDS)
-            if progress.stop.is_set():
+        while not progress.stop.is_set():
+            for digest, request in islice(waiting, max(batch_size, model.concurrency) - len(running)):
+                running[pool.submit(model.answer, request)] = digest
+            if not running:
                 break
+            _keep_done(running, answers, progress, seconds=LOOK_SECONDS)
             progress.save_if_due(answers)
-        # What is left is what runs when SIGTERM came: it ends after the pass that it is in.
-        running = {future: digest for future, digest in running.items() if not future.cancel()}
-        until = time.monotonic() + STOP_SECONDS_MAX
-        while running and (left := until - time.monotonic()) > 0:
-            _keep_done(running, answers, progress, seconds=left)
+        _keep_rest(running, answers, progress)
+    except TrainError:
+        progress.stop.set()  # nothing that is still asked will be used: threads that wait for an endpoint leave
+        _keep_rest(running, answers, progress)
+        progress.save(answers)
+        raise
+    except BaseException:
+        progress.stop.set()
+        raise
     finally:
         pool.shutdown(wait=not progress.stop.is_set(), cancel_futures=True)
     progress.report(is_last=True)
     progress.save(answers)
     progress.leave_if_stopped()
+
+
+def _keep_rest(running: dict[Future[Answer], str], answers: Answers, progress: Progress) -> None:
+    """Keep what is answered soon of what runs when the computation ends: passes are left one by one."""
+    running = {future: digest for future, digest in running.items() if not future.cancel()}
+    until = time.monotonic() + STOP_SECONDS_MAX
+    while running and (left := until - time.monotonic()) > 0:
+        with suppress(TrainError):  # the first error is the one that is reported
+            _keep_done(running, answers, progress, seconds=left)
 
 
 def _keep_done(running: dict[Future[Answer], str], answers: Answers, progress: Progress, *, seconds: float) -> None:
@@ -129,8 +145,3 @@ def _keep_done(running: dict[Future[Answer], str], answers: Answers, progress: P
         answers.flush()
         progress.computed += 1
     progress.report()  # also of what came within a second of the last event, while a long request runs
-
-
-def _batches(missing: list[tuple[str, Request]], size: int) -> Iterator[list[tuple[str, Request]]]:
-    for first in range(0, len(missing), size):
-        yield missing[first : first + size]

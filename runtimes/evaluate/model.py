@@ -54,6 +54,11 @@ class Known:
     context: int  # tokens
     digest: str  # SHA-256 of files and settings, in hex
 
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return self.source.name
+
 
 def know(name: str, files: JobFiles, *, dtype: str) -> Known:
     """The model of this name with its digest; raises BadData that says what is missing."""
@@ -85,6 +90,7 @@ class Model:
         torch.backends.cudnn.allow_tf32 = False
         source = known.source
         self.name, self.context, self.digest = source.name, known.context, known.digest
+        self.concurrency = devices
         self._stop = stop
         make: Any = AutoTokenizer.from_pretrained
         try:

@@ -7,6 +7,7 @@ page's policy forbids the browser to run or load anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -44,18 +45,33 @@ circle.lost,.key.lost{fill:var(--lost);background:var(--lost)}.key.kept{backgrou
 """ + "".join(f"svg .model{n}{{fill:var(--c{n})}}.key.model{n}{{background:var(--c{n})}}\n" for n in range(8))
 
 
+@dataclass(frozen=True)
+class SampleMap:
+    """Where each sample lies by the model `mapped_by`, in the samples' order; empty without a map."""
+
+    places: Sequence[tuple[float, float]]
+    mapped_by: str
+
+
 def make_report(
     results: dict[str, Any],
     models: Sequence[ModelResult],
     comparisons: dict[str, list[Comparison]],
-    places: Sequence[tuple[float, float]],
+    drawn: SampleMap,
 ) -> str:
-    """The page. `places`: where each sample lies on the map, in the samples' order; empty without a map."""
+    """The page."""
     title = "Evaluation of " + ", ".join(model.name for model in models)
-    parts = [f"<h1>{escape(cut(title, 120))}</h1>", _about(results), "<h2>Results</h2>", _table(models), _chart(models)]
+    parts = [
+        f"<h1>{escape(cut(title, 120))}</h1>",
+        _about(results),
+        _endpoints(models),
+        "<h2>Results</h2>",
+        _table(models),
+        _chart(models),
+    ]
     base = models[0]
     for number, model in enumerate(models[1:], start=1):
-        parts += _compared(number, base, model, comparisons[model.name], places)
+        parts += _compared(number, base, model, comparisons[model.name], drawn)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -73,6 +89,17 @@ def _about(results: dict[str, Any]) -> str:
     return f'<p class="faint">{escape("; ".join(known))}.</p>'
 
 
+def _endpoints(models: Sequence[ModelResult]) -> str:
+    """Which answers cannot be had again by computing."""
+    names = ", ".join(escape(model.name) for model in models if model.endpoint is not None)
+    if not names:
+        return ""
+    return (
+        f"<p><small>Answers of an endpoint: {names}. What it serves may change: asked again, it may answer otherwise. "
+        "A text's first token has a score only where the endpoint puts a beginning before it.</small></p>"
+    )
+
+
 def _table(models: Sequence[ModelResult]) -> str:
     heads = "".join(f"<th>{_key(number)}{escape(model.name)}</th>" for number, model in enumerate(models))
     lines = []
@@ -83,7 +110,10 @@ def _table(models: Sequence[ModelResult]) -> str:
             cells.append(f'<td class="figure">{figure_text(found.value, found.stderr) if found else ""}</td>')
         direction = "↑" if models[0].metrics[task][metric].is_higher_better else "↓"
         lines.append(f"<tr><td>{escape(task)}</td><td>{escape(metric)} {direction}</td>{''.join(cells)}</tr>")
-    digests = "".join(f"<td><code>{escape(model.digest[:16])}</code></td>" for model in models)
+    digests = "".join(
+        "<td>endpoint</td>" if model.endpoint else f"<td><code>{escape(model.digest[:16])}</code></td>"
+        for model in models
+    )
     lines.append(f'<tr class="faint"><td colspan="2">weights, settings (SHA-256)</td>{digests}</tr>')
     return (
         f'<div class="scroll"><table><tr><th>Task</th><th>Metric</th>{heads}</tr>{"".join(lines)}</table></div>'
@@ -104,7 +134,7 @@ def _compared(
     base: ModelResult,
     model: ModelResult,
     comparisons: Sequence[Comparison],
-    places: Sequence[tuple[float, float]],
+    drawn: SampleMap,
 ) -> list[str]:
     """One model against the first: counts, the map, and the samples that changed."""
     lines = []
@@ -122,21 +152,20 @@ def _compared(
         f"<h2>{escape(model.name)} against {escape(base.name)}</h2>",
         f'<div class="scroll"><table>{heads}{"".join(lines)}</table></div>',
     ]
-    if places:
-        parts.append(_map(number, base, model, verdicts, places))
+    if drawn.places:
+        parts.append(_map(number, model, verdicts, drawn))
     return [*parts, _changed(base, model, verdicts)]
 
 
 def _map(
     number: int,
-    base: ModelResult,
     model: ModelResult,
     verdicts: dict[tuple[str, int], str],
-    places: Sequence[tuple[float, float]],
+    drawn: SampleMap,
 ) -> str:
     known = [
         (place, sample, verdicts[sample.task, sample.number])
-        for place, sample in zip(places, model.samples, strict=True)
+        for place, sample in zip(drawn.places, model.samples, strict=True)
         if (sample.task, sample.number) in verdicts
     ]
     every = -(-len(known) // MAP_SAMPLES_MAX) if known else 1
@@ -150,7 +179,7 @@ def _map(
         for verdict in VERDICTS
     )
     note = f" Every {every}th sample is drawn." if every > 1 else ""
-    about = f"near ones look alike to {escape(base.name)} (mean of its last hidden states, two main directions)"
+    about = f"near ones look alike to {escape(drawn.mapped_by)} (mean of its last hidden states, two main directions)"
     return (
         f"<h3>Map of the samples</h3><p><small>Each dot is a sample; {about}.{note}</small></p>"
         f"<div>{boxes}<br>{sample_map(points)}</div>"

@@ -1,4 +1,7 @@
-"""results.json and samples.jsonl: nothing in them depends on the batch, the time, the node or an interruption."""
+"""results.json and samples.jsonl: nothing in them depends on the batch, the time, the node or an interruption.
+
+Of an endpoint they say what it answered when it was asked.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 from runtimes.evaluate import harness
 from runtimes.evaluate.compare import Comparison, Sample, figure, is_higher_better, metric_name
-from runtimes.evaluate.config import Config
+from runtimes.evaluate.config import Config, Endpoint
 from runtimes.evaluate.request import SCORE_DECIMALS
 from runtimes.evaluate.tasks import TaskFile
 
@@ -34,10 +37,11 @@ class ModelResult:
 
     name: str
     digest: str
-    parameters: int
+    parameters: int | None  # None: of an endpoint nobody says it
     requests: int
     metrics: dict[str, dict[str, Metric]]  # by task and name
     samples: list[Sample]
+    endpoint: Endpoint | None = None
 
 
 def read_metrics(found: dict[str, Any]) -> dict[str, dict[str, Metric]]:
@@ -86,6 +90,7 @@ def write_results(
                     task: {name: each.__dict__ for name, each in of_task.items()}
                     for task, of_task in model.metrics.items()
                 },
+                **_endpoint_facts(model),
             }
             for model in models
         ],
@@ -116,3 +121,14 @@ def write_results(
 
 def _counts(task: str, model: ModelResult) -> dict[str, int]:
     return {"samples": sum(sample.task == task for sample in model.samples)}
+
+
+def _endpoint_facts(model: ModelResult) -> dict[str, Any]:
+    """Where the answers come from, if not from weights; never the name or value of a key."""
+    found = model.endpoint
+    if found is None:
+        return {}
+    return {
+        "endpoint": {"address": found.endpoint, "model": found.model, "chat": found.chat},
+        "is_reproducible": False,  # what it serves may change under the same name
+    }

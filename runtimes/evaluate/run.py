@@ -1,11 +1,13 @@
 """An evaluation from its start to its end.
 
     1. read the task files, and collect what the harness asks: nothing is computed yet
-    2. for each model: load it, compute what has no answer, save, score
-    3. compare each model with the first, and write results.json, samples.jsonl, report.html and run.json
+    2. load the first model; endpoints show that they can answer what they will be asked
+    3. for each model: load it, compute or ask what has no answer, save, score
+    4. compare each model with the first, and write results.json, samples.jsonl, report.html and run.json
 
 The first three are the same bit by bit whatever the batch size, the number of devices and the interruptions; what
-differs from run to run (times, versions, how much was computed and how much reused) is in run.json.
+differs from run to run (times, versions, how much was computed and how much reused) is in run.json. An endpoint's
+answers are the same only where they were kept.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -23,9 +26,10 @@ from runtimes.evaluate import embed, harness
 from runtimes.evaluate.answers import ANSWERS_FILE, Answers
 from runtimes.evaluate.compare import compare, read_samples
 from runtimes.evaluate.compute import Progress, compute_missing
-from runtimes.evaluate.config import Config
+from runtimes.evaluate.config import Config, Endpoint
+from runtimes.evaluate.endpoint import EndpointModel
 from runtimes.evaluate.model import Known, Model, choose_same_kernels, know
-from runtimes.evaluate.report import REPORT_FILE, make_report
+from runtimes.evaluate.report import REPORT_FILE, SampleMap, make_report
 from runtimes.evaluate.request import EMBED, Answer, Request
 from runtimes.evaluate.results import ModelResult, read_metrics, write_results
 from runtimes.evaluate.tasks import TaskFile, find_tasks
@@ -34,6 +38,7 @@ from runtimes.train.container import Container
 METRIC_CHARACTERS_MAX = 40  # contract.METRIC_NAME
 _NOT_IN_METRICS = re.compile(r"[^A-Za-z0-9_./-]")  # the same
 RUN_FILE = "run.json"
+CHECK_SECONDS_MAX = 600.0  # within which all endpoints show what they can: one that sleeps takes minutes to wake
 
 
 def evaluate(config: Config, container: Container, events: EventWriter, stop: threading.Event, *, devices: int) -> None:
@@ -42,51 +47,89 @@ def evaluate(config: Config, container: Container, events: EventWriter, stop: th
     harness.prepare()
     began = time.monotonic()
     tasks = find_tasks(config.tasks, container.input_dir)
-    requests, asked = harness.collect(tasks, config)
-    is_mapped = config.map and len(config.models) > 1
-    places = [Request(EMBED, (sample.text,)) for sample in read_samples(asked)] if is_mapped else []
-    of_first = [*requests, *dict.fromkeys(places)]  # the map is the first model's
+    requests, collected = harness.collect(tasks, config)
     container.work_dir.mkdir(parents=True, exist_ok=True)
-    knowns = [know(name, container.files, dtype=config.dtype) for name in config.models]
+    knowns = [_know(model, config, container, stop) for model in config.models]
+    mapper = _mapper(knowns) if config.map and len(knowns) > 1 else None
+    places = [Request(EMBED, (sample.text,)) for sample in read_samples(collected)] if mapper else []
+    asked = [[*requests, *dict.fromkeys(places)] if known is mapper else requests for known in knowns]
     wanted = {
         request.digest(known.digest): request.kind
-        for number, known in enumerate(knowns)
-        for request in (requests if number else of_first)
+        for known, of_model in zip(knowns, asked, strict=True)
+        for request in of_model
     }
     answers = Answers(container.work_dir / ANSWERS_FILE, wanted, resume_from=container.resume_from)
     resumed = len(answers)
     progress = Progress(container, events, stop, devices, saved=answers.resumed)
     models: list[ModelResult] = []
     found: dict[str, Any] = {}
-    embeddings: list[list[float]] = []
-    for number, known in enumerate(knowns):
+    for known, of_model in zip(knowns, asked, strict=True):
         progress.leave_if_stopped()
-        model = Model(known, dtype=config.dtype, device_kind=container.device_kind, devices=devices, stop=stop)
-        if number == 0:
-            total = len(of_first) + len(requests) * (len(config.models) - 1)
+        model = _load(known, config, container, devices=devices, stop=stop)
+        if not models:
+            total = sum(len(each) for each in asked)
             _report_start(events, model, config, container, devices=devices, total=total, resumed=resumed)
-        compute_missing(requests if number else of_first, model, answers, progress, batch_size=config.batch_size)
+            _check_endpoints(knowns, requests, answers)
+        compute_missing(of_model, model, answers, progress, batch_size=config.batch_size)
         parameters = model.parameters
         del model  # its memory is the next one's; some of it is in cycles
         gc.collect()
         found, result = _score(known, tasks, config, requests, answers, parameters=parameters)
         models.append(result)
         _report_metrics(events, progress, result)
-        if number == 0:
-            embeddings = [answers[place.digest(known.digest)] for place in places]
+    embeddings = [answers[place.digest(mapper.digest)] for place in places] if mapper else []
     answers.close()
-    is_higher = found["higher_is_better"]
-    comparisons = {each.name: compare(models[0].samples, each.samples, is_higher) for each in models[1:]}
+    comparisons = {
+        each.name: compare(models[0].samples, each.samples, found["higher_is_better"]) for each in models[1:]
+    }
     folder = container.output_dir
     folder.mkdir(parents=True, exist_ok=True)
     body = write_results(folder, config, tasks, models, comparisons)
-    (folder / REPORT_FILE).write_text(make_report(body, models, comparisons, embed.to_plane(embeddings)))
+    drawn = SampleMap(embed.to_plane(embeddings), mapper.name if mapper else "")
+    (folder / REPORT_FILE).write_text(make_report(body, models, comparisons, drawn))
     (folder / RUN_FILE).write_text(json.dumps(_run_facts(progress, resumed, began, devices), indent=2) + "\n")
     events.write(EventKind.FINISHED, step=progress.computed + progress.reused, **_counts(progress))
 
 
+def _know(model: str | Endpoint, config: Config, container: Container, stop: threading.Event) -> Known | EndpointModel:
+    if isinstance(model, Endpoint):
+        return EndpointModel(model, stop=stop)
+    return know(model, container.files, dtype=config.dtype)
+
+
+def _mapper(knowns: Sequence[Known | EndpointModel]) -> Known | None:
+    """The model that the map is of: the first whose hidden states can be seen, which an endpoint's cannot."""
+    return next((known for known in knowns if isinstance(known, Known)), None)
+
+
+def _check_endpoints(knowns: Sequence[Known | EndpointModel], requests: list[Request], answers: Answers) -> None:
+    """Before anything is computed, each endpoint that will be asked shows that it can answer; raises BadData.
+
+    Once the evaluation has started, as a node is paid from then on: an endpoint may let it wait.
+    """
+    until = time.monotonic() + CHECK_SECONDS_MAX
+    for known in knowns:
+        if isinstance(known, EndpointModel):
+            missing = [request for request in requests if request.digest(known.digest) not in answers]
+            known.check(missing, until=until)
+
+
+def _load(
+    known: Known | EndpointModel, config: Config, container: Container, *, devices: int, stop: threading.Event
+) -> Model | EndpointModel:
+    if isinstance(known, EndpointModel):
+        return known
+    return Model(known, dtype=config.dtype, device_kind=container.device_kind, devices=devices, stop=stop)
+
+
 def _score(
-    known: Known, tasks: list[TaskFile], config: Config, requests: list[Request], answers: Answers, *, parameters: int
+    known: Known | EndpointModel,
+    tasks: list[TaskFile],
+    config: Config,
+    requests: list[Request],
+    answers: Answers,
+    *,
+    parameters: int | None,
 ) -> tuple[dict[str, Any], ModelResult]:
     """The harness's results of a model all of whose requests are answered."""
 
@@ -95,19 +138,20 @@ def _score(
 
     found = harness.score(tasks, config, answer)
     result = ModelResult(
-        name=known.source.name,
+        name=known.name,
         digest=known.digest,
         parameters=parameters,
         requests=len(requests),
         metrics=read_metrics(found),
         samples=read_samples(found),
+        endpoint=known.endpoint if isinstance(known, EndpointModel) else None,
     )
     return found, result
 
 
 def _report_start(
     events: EventWriter,
-    model: Model,
+    model: Model | EndpointModel,
     config: Config,
     container: Container,
     *,
@@ -118,7 +162,7 @@ def _report_start(
     events.write(
         EventKind.STARTED,
         model=model.name,
-        parameters=model.parameters,
+        parameters=model.parameters or 0,
         world_size=devices,
         steps_total=total,
         device=container.device_kind or "cpu",

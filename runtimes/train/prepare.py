@@ -33,6 +33,7 @@ from runtimes.train.model import ModelSource, build_model, count_parameters, fin
 from runtimes.train.objectives.registry import make_objective
 from runtimes.train.optimizer import make_optimizer
 from runtimes.train.parallel import Progress, Ranks, gather_results, print_line, wait_for_results
+from runtimes.train.preparing import report_prepared
 from runtimes.train.quantization.linear import quantized_units
 from runtimes.train.quantization.nf4 import check_library
 from runtimes.train.report import report_started
@@ -115,24 +116,30 @@ def prepare_tokenizer(
             if known is not None and not is_trained(known, size):
                 raise BadCheckpoint(f"checkpoint {resume_from.name} has a tokenizer that no training makes")
         if known is None:
-            known = _find_or_train(config, container, size, progress)
+            known = _find_or_train(config, container, size, progress, ranks.node_events)
         return str(known.to_str())
 
     return Tokenizer.from_str(wait_for_results(ranks, find_or_train, "tokenizer")[0])
 
 
-def _find_or_train(config: TrainConfig, container: Container, size: int, progress: Progress) -> Tokenizer:
+def _find_or_train(
+    config: TrainConfig, container: Container, size: int, progress: Progress, events: EventWriter
+) -> Tokenizer:
     """A tokenizer of at most `size` tokens for the data: the node's cache has it, or it is made and kept there."""
     cache = container.cache
     progress.text = "looking for it in the cache of this node"
     key = tokenizer_key(config, container.files, size) if cache.is_there else ""
+    began = time.monotonic()
     if key and (found := find_tokenizer(cache, key, size)) is not None:
+        report_prepared(events, "tokenizer", time.monotonic() - began, found=True)
         return found
     progress.text = "training a tokenizer"
     runs = find_runs(config.data, container.files, config.seed)
     tokenizer = train_tokenizer((text_of(record) for record in read_records(runs)), size)
+    seconds = time.monotonic() - began
     if key:
-        keep_tokenizer(cache, key, tokenizer)
+        keep_tokenizer(cache, key, tokenizer, seconds=seconds)
+        report_prepared(events, "tokenizer", seconds, found=False)
     return tokenizer
 
 

@@ -1,4 +1,4 @@
-"""Reports long work before the first step: `preparing` events, as long as the work moves."""
+"""Reports work before the first step: `preparing` events, as long as long work moves, and `prepared` at its end."""
 
 from __future__ import annotations
 
@@ -35,3 +35,8 @@ class PreparingReport:
         known = {name: value for name, value in amounts.items() if value is not None}
         self._events.write(EventKind.PREPARING, what=self._what, seconds=round(seconds, 1), **known)
         return True
+
+
+def report_prepared(events: EventWriter, what: str, seconds: float, *, found: bool) -> None:
+    """Write that a work is done; `found`: by an earlier training or attempt, whose entry was used."""
+    events.write(EventKind.PREPARED, what=what, seconds=round(seconds, 1), found=found)

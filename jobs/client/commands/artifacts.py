@@ -35,7 +35,8 @@ def artifacts(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """List a job's checkpoints and outputs, and until when each is kept; delete one of a job that has ended.
+    """List a job's checkpoints, outputs and prepared data, and until when each is kept; delete one of a job that has
+    ended.
 
     Examples: souk artifacts tiny-llama; souk artifacts tiny-llama --delete 0193a1b2
     """

@@ -58,6 +58,10 @@ class SpecKind:
         }
         return frozenset(name for name, value in used.items() if value is not None)
 
+    def runtime_secrets(self, spec: Spec) -> Mapping[str, str]:
+        """Secrets that our own runtime is given for this file, by the names of the variables that it finds them in."""
+        return {}
+
     def lent_paths(self, spec: Spec) -> list[str]:
         """Paths that our own runtime reads in shared host folders: what lies there is each provider's."""
         return []

@@ -17,9 +17,9 @@ from provider_agent.protocol import (
     host_of,
     is_allowed_registry,
     is_image_name,
-    is_public_address,
     registry_of,
 )
+from runtimes.contract import is_public_address
 
 HTTPS_PORT = 443
 HUB_HOST = "registry-1.docker.io"  # that answers for docker.io

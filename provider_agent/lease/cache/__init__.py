@@ -3,6 +3,7 @@
 owners.py          whose a lease is, and whose entries are in use
 intake.py          copies what a program left, out of its reach, into the cache
 environments.py    takes what the requirements of an own command installed, as it was before the command began
+prepared.py        sends what a training prepared for long to the store, and fetches it for a later attempt of its job
 room.py            keeps the cache within its bounds: what was not used for the longest time goes
 
     DATA/cache/OWNER/KIND/KEY/    an entry: a few regular files, all written by the agent

@@ -12,10 +12,11 @@ never linked, and what comes of a torn copy is found by its digests when it is t
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, islice
@@ -34,6 +35,7 @@ from provider_agent.lease.cache.room import (
 from provider_agent.lease.snapshot import OPEN_FILE, read_bytes
 from provider_agent.lease.walking import open_below
 from provider_agent.protocol import file_name_mistake
+from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
 from runtimes.contract import (
     CACHE_KEY,
@@ -52,6 +54,10 @@ FILES_MAX = 16  # of one entry
 COPY_SECONDS_MAX = 120.0  # for everything that one program left: nobody pays for that time
 COPY_BYTES = 1 << 20
 MIB = 1024**2
+# In the lease's folder: a line `KIND/KEY SHA-256` for each entry that came from the store, with its manifest's digest.
+FETCHED_NAME = "prepared-fetched"
+FETCHED_BYTES_MAX = 64 * 1024
+MANIFEST_BYTES_MAX = 1024 * 1024  # of what the store has
 
 
 class TornError(Exception):
@@ -65,6 +71,11 @@ class Left:
     kind: str
     key: str
     sizes: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        """KIND/KEY."""
+        return f"{self.kind}/{self.key}"
 
     @property
     def size(self) -> int:
@@ -132,7 +143,9 @@ def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_ma
     lines, until = [], time.monotonic() + LOOK_SECONDS_MAX
     intake = Intake(folder, lease_folder, owner, bytes_max=bytes_max)
     _note_used(owner_folder(folder, owner), work)
-    for left in islice(find_left(work, until=until), ENTRIES_TAKEN_MAX):
+    fetched = load_fetched(lease_folder)  # another node made these: the cache has what was made here alone
+    made = (left for left in find_left(work, until=until) if not was_fetched(left, read_manifest(work, left), fetched))
+    for left in islice(made, ENTRIES_TAKEN_MAX):
         taken = intake.take(work, left)
         if taken.why_not:
             size = left.size // MIB
@@ -140,6 +153,39 @@ def take_entries(folder: DataFolder, lease_folder: Path, work: Path, *, bytes_ma
         elif taken.is_kept:
             lines.append(f"kept in this node's cache for later jobs of yours: {left.kind}, {left.size // MIB} MiB")
     return lines
+
+
+def keep_fetched(lease_folder: Path, digests: Mapping[str, str]) -> None:
+    """Note which entries come from the artifact store, with the SHA-256 of their manifests."""
+    lines = [f"{name} {digest}" for name, digest in digests.items()]
+    write_atomically(lease_folder / FETCHED_NAME, "\n".join(lines).encode())
+
+
+def load_fetched(lease_folder: Path) -> dict[str, str]:
+    """Which entries came from the artifact store, KIND/KEY, with the SHA-256 of their manifests."""
+    try:
+        with (lease_folder / FETCHED_NAME).open("rb") as file:
+            lines = file.read(FETCHED_BYTES_MAX).decode().splitlines()
+    except (OSError, ValueError):
+        return {}
+    return {name: digest for name, _, digest in (line.partition(" ") for line in lines)}
+
+
+def was_fetched(left: Left, manifest: bytes, fetched: Mapping[str, str]) -> bool:
+    """Whether this is what came from the store still: a program makes a bad entry anew, under the same name."""
+    return fetched.get(left.name) == hashlib.sha256(manifest).hexdigest()
+
+
+def read_manifest(work: Path, left: Left) -> bytes:
+    """An entry's manifest, as far as one in the store may be long; empty where it is longer, or cannot be read."""
+    try:
+        descriptor = _open(work, PurePath(NEW_CACHE_NAME, left.kind, left.key), MANIFEST_NAME)
+        with os.fdopen(descriptor, "rb") as file:
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            data = file.read(MANIFEST_BYTES_MAX + 1) if is_file else b""
+    except OSError:
+        return b""
+    return data if len(data) <= MANIFEST_BYTES_MAX else b""
 
 
 def find_left(work: Path, *, until: float) -> Iterator[Left]:
@@ -200,13 +246,18 @@ def _place(arriving: Path, target: Path) -> None:
     arriving.rename(target)
 
 
+def _open(work: Path, below: PurePath, name: str) -> int:
+    """A descriptor of what has that name, not through a link."""
+    folder = open_below(work, below)
+    try:
+        return os.open(name, OPEN_FILE, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
 def _copy_file(work: Path, below: PurePath, name: str, size: int, target: Path, *, until: float) -> None:
     try:
-        folder = open_below(work, below)
-        try:
-            descriptor = os.open(name, OPEN_FILE, dir_fd=folder)
-        finally:
-            os.close(folder)
+        descriptor = _open(work, below, name)
     except OSError as error:
         raise TornError(f"{name} cannot be read") from error
     with os.fdopen(descriptor, "rb", buffering=0) as source, target.open("xb") as out:

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from runtimes.contract import TOKENIZER_FILE
+from runtimes.contract import TOKENIZER_FILE, TOKENIZER_KIND, TOKENS_KIND
 from runtimes.node_cache import Entry, NodeCache
 from runtimes.train.data.encode import Encoded
 from runtimes.train.data.tokenizer import is_trained, load_tokenizer
 
-KIND: Final = "tokens"
-TOKENIZER_KIND: Final = "tokenizer"
+KIND: Final = TOKENS_KIND
 TOKENS_NAME: Final = "tokens.int32"
 MARKS_NAME: Final = "marks.uint8"
 CHUNK_TOKENS: Final = 1 << 20  # read at once
@@ -37,6 +36,7 @@ class Kept:
     template: str | None
     folder: Path
     found: str = ""  # when it was made, where that was before this training
+    is_of_job: bool = False  # found where earlier attempts of this job leave it, not in the node's cache
 
 
 def find_kept(
@@ -56,9 +56,9 @@ def find_kept(
     return kept if _digest(kept, vocabulary, sequence_length + 1) == kept.encoded.digest else None
 
 
-def keep(cache: NodeCache, folder: Path, encoded: Encoded, template: str | None) -> None:
-    """What is in the folder is complete."""
-    cache.complete(folder, encoded=dataclasses.asdict(encoded), template=template)
+def keep(cache: NodeCache, folder: Path, encoded: Encoded, template: str | None, *, seconds: float) -> None:
+    """What is in the folder is complete; `seconds`: how long it took."""
+    cache.complete(folder, seconds=seconds, encoded=dataclasses.asdict(encoded), template=template)
 
 
 def find_tokenizer(cache: NodeCache, key: str, size: int) -> Tokenizer | None:
@@ -71,11 +71,11 @@ def find_tokenizer(cache: NodeCache, key: str, size: int) -> Tokenizer | None:
     return found if found is not None and is_trained(found, size) else None
 
 
-def keep_tokenizer(cache: NodeCache, key: str, tokenizer: Tokenizer) -> None:
-    """For later trainings on the same data."""
+def keep_tokenizer(cache: NodeCache, key: str, tokenizer: Tokenizer, *, seconds: float) -> None:
+    """For later trainings on the same data; `seconds`: how long it took."""
     folder = cache.begin(TOKENIZER_KIND, key)
     tokenizer.save(str(folder / TOKENIZER_FILE))
-    cache.complete(folder)
+    cache.complete(folder, seconds=seconds)
 
 
 def _kept(entry: Entry) -> Kept | None:
@@ -86,7 +86,7 @@ def _kept(entry: Entry) -> Kept | None:
     names = {TOKENS_NAME, *([MARKS_NAME] if made.is_rows else [])}
     if not all((entry.folder / name).is_file() for name in names):
         return None
-    return Kept(made, template, entry.folder, found=entry.made)
+    return Kept(made, template, entry.folder, found=entry.made, is_of_job=entry.is_of_job)
 
 
 def _digest(kept: Kept, vocabulary: int, length: int) -> str | None:

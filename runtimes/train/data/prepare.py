@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from runtimes.train.data.pairs import encode_pairs
 from runtimes.train.errors import BadConfig, BadData
 from runtimes.train.model import ModelSource, can_pack
 from runtimes.train.parallel import Progress, Ranks, print_line, wait_for_results
+from runtimes.train.preparing import report_prepared
 
 TOKENS_FOLDER = "cache"  # below the working directory, where nothing is kept for later trainings
 
@@ -33,7 +35,7 @@ def prepare_corpus(
     What an earlier training of the customer's made of the same data is found in the node's cache instead. With it the
     chat template by which conversations were written, where it did not come with the model.
     """
-    making = _Making(config, container, source, tokenizer, end_id)
+    making, began = _Making(config, container, source, tokenizer, end_id), time.monotonic()
     results = wait_for_results(
         ranks, lambda progress: making.find_or_make(progress) if ranks.is_node_leader else None, "data"
     )
@@ -42,6 +44,8 @@ def prepare_corpus(
     kept = results[container.rank - container.local_rank]
     assert kept is not None  # noqa: S101 - each node's leader has one
     _describe(kept, ranks)
+    if container.cache.is_there:
+        report_prepared(ranks.node_events, "data", time.monotonic() - began, found=bool(kept.found))
     corpus = open_corpus(
         kept.folder / TOKENS_NAME,
         kept.folder / MARKS_NAME,
@@ -94,9 +98,9 @@ class _Making:
         )
         if kept is not None:
             return kept
-        folder = cache.begin(KIND, key)
+        folder, began = cache.begin(KIND, key), time.monotonic()
         encoded, template = self._encode(progress, folder)
-        keep(cache, folder, encoded, template)
+        keep(cache, folder, encoded, template, seconds=time.monotonic() - began)
         return Kept(encoded, template, folder)
 
     def _encode(self, progress: Progress, folder: Path) -> tuple[Encoded, str | None]:
@@ -133,7 +137,8 @@ def _describe(kept: Kept, ranks: Ranks) -> None:
     """What a person reads of the data, once."""
     encoded = kept.encoded
     if kept.found:
-        print_line(ranks, f"data: found in the cache of this node (made {kept.found})")
+        where = "as an earlier attempt of this job left them" if kept.is_of_job else "in the cache of this node"
+        print_line(ranks, f"data: found {where} (made {kept.found})")
     if encoded.rows_per_sample > 1:
         print_line(
             ranks,

@@ -58,6 +58,7 @@ class FakeLeases:
         self.artifacts: dict[UUID, Artifact] = {}
         self.downloads: dict[UUID, dict[str, bytes]] = {}
         self.steps: dict[UUID, int] = {}  # of the checkpoints among them; 7 where nothing is said
+        self.damaged: set[UUID] = set()  # of them those whose bytes are not what was announced
         self.problems: list[str] = []
 
     def answer_lease(self, lease: Lease, rest: list[str], query: dict[str, str], body: bytes) -> dict[str, Any]:
@@ -146,7 +147,7 @@ class FakeLeases:
             protocol.RemoteFile(
                 path=path,
                 size=len(data),
-                sha256=hashlib.sha256(data).hexdigest(),
+                sha256=hashlib.sha256(data + b"more" * (artifact_id in self.damaged)).hexdigest(),
                 url=f"/store/{artifact_id}/{path}",
             )
             for path, data in self.downloads[artifact_id].items()

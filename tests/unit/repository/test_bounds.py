@@ -109,6 +109,8 @@ def _lacks(schema: Any, outer: Mapping[str, Any], *, is_strict: bool) -> Iterato
         return  # free: a job file, which jobs.spec reads
     for part in ("schema", "items_schema", "keys_schema", "values_schema", "choices"):
         found = schema.get(part)
+        if part == "choices" and isinstance(found, dict):  # of a tagged union: by tag
+            found = list(found.values())
         for each in found if isinstance(found, list) else [found]:
             inner = each[0] if isinstance(each, tuple) else each
             if isinstance(inner, dict):

@@ -108,6 +108,21 @@ def test_what_is_within_the_allowance_and_what_is_not_there_yet_is_free(alice: O
     assert not StorageCharge.objects.exists()
 
 
+def test_prepared_data_are_never_charged_and_never_go_for_another_debt(poor: Organisation, at: At) -> None:
+    prepared = keep(poor, 100, kind="prepared", completed_at=clock.now() - DAY)
+    assert charges.charge_due() == 0
+    output = keep(poor, 3)
+    assert charges.charge_due() == 1
+    assert (StorageCharge.objects.get().due_usd_micros, StorageCharge.objects.get().kept_bytes) == (2000, 3 * GIB)
+    unpaid = Artifact.objects.filter(unpaid_until__isnull=False).values_list("pk", flat=True)
+    assert list(unpaid) == [output.pk], "the older one goes when its job has ended, whoever pays"
+    (mail,) = mails()
+    assert "3.00 GiB of" in mail["text"]
+    assert client_of(poor).get(f"{API}/storage").json()["kept_bytes"] == 3 * GIB
+    at(0)
+    assert stage.states_of([prepared, output]) == ["deleted", "complete"]
+
+
 def test_without_a_price_nothing_is_charged(alice: Organisation, at: At, priced: Any) -> None:
     priced.SOUK_STORAGE_USD_MICROS_PER_GIB_MONTH = 0
     keep(alice, 100)

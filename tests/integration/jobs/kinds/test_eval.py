@@ -20,16 +20,19 @@ from jobs.kinds.eval import ANSWER_BYTES_MIN, ANSWERS_FILE, Eval
 from jobs.models import Artifact, ArtifactPart, Job, Lease
 from jobs.placing import placement
 from jobs.quoting import quotes
-from jobs.spec import Spec, from_wire, parse
+from jobs.running import reports
+from jobs.spec import Spec, canonical, from_wire, parse
+from jobs.spec.kinds.eval import ENDPOINTS_FEATURE
 from jobs.states import JOB_ENDS
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
 from marketplace.nodes.watching import liveness
 from provider_agent.facts import EVALUATION_FEATURE
-from provider_agent.protocol import ArtifactFile
+from provider_agent.protocol import ArtifactFile, Reason
 from runtimes.evaluate import answers
 from tests import stage
-from tests.integration.jobs.checkpointing import Files, save, sealed
+from tests.integration.jobs.checkpointing import Files, run_next, save, sealed
+from tests.integration.jobs.conftest import node_with_key
 from tests.integration.jobs.kinds.conftest import eventually
 from tests.integration.runtimes.evaluate.worlds import EXAMPLES, make_model
 
@@ -141,8 +144,7 @@ def test_a_checkpoint_of_answers_counts_and_one_of_anything_else_does_not(
     stage.send_report(placed, "running")
     stage.see_running(placed, seconds=60)
     lease = Lease.objects.select_related("attempt__job", "node").get(pk=placed.pk)
-    lines = [json.dumps({"request": f"{number:064x}", "answer": ""}, separators=(",", ":")) for number in range(30)]
-    genuine: Files = {ANSWERS_FILE: "".join(f"{line}\n" for line in lines).encode()}
+    genuine = answers_of(30)
     too_few: Files = {ANSWERS_FILE: genuine[ANSWERS_FILE][: ANSWER_BYTES_MIN * STEP]}
     lies = [genuine | {"more.bin": b"x"}, {"trainer.json": b"{}"}, {}, {ANSWERS_FILE: b""}]
     for number, lie in enumerate(lies):
@@ -153,6 +155,67 @@ def test_a_checkpoint_of_answers_counts_and_one_of_anything_else_does_not(
     with pytest.raises(BadManifest, match="says step"):
         save(lease, STEP + 10, sealed(lease, STEP, genuine))
     assert save(lease, STEP + 20, sealed(lease, STEP + 20, genuine)).state == "complete"
+
+
+ENDPOINT = {"endpoint": "https://market.example/v1", "model": "theirs"}
+
+
+@pytest.mark.urls("tests.agent_urls")
+def test_an_endpoint_that_refuses_later_is_the_customers_and_condemns_no_checkpoint(
+    alice: Organisation, local_store: Store
+) -> None:
+    """Else its owner would have resumed attempts for nothing, and four of them would lose the answers."""
+    asker("first")
+    job = stage.submit(alice, endpoint_evaluation(retry={"on": ["bad_input"]}))
+    first = run_next(job)
+    stage.see_running(first, seconds=60)
+    stage.bill(first, ms=60_000)
+    saved = save(first, STEP, sealed(first, STEP, answers_of(STEP)), billable_ms=60_000)
+    reports.lose(first.pk, Reason.NODE_SILENT, "silent")
+    Node.objects.filter(pk=first.node_id).update(state="offline")
+    asker("second")
+    for _ in range(2):
+        lease = run_next(job)
+        assert lease.attempt.resume_artifact_id == saved.pk
+        stage.see_running(lease, seconds=60)
+        stage.bill(lease, ms=60_000)
+        stage.finish(lease, Reason.BAD_INPUT, exit_code=65)
+        attempt = stage.newest_attempt(job)
+        assert (attempt.reason, attempt.fault) == ("bad_input", "customer")
+        assert Lease.objects.get(pk=lease.pk).charge_units > 0
+        saved.refresh_from_db()
+        assert saved.condemned_at is None
+        job.refresh_from_db()
+        assert job.state == "recovering"
+
+
+def test_a_node_that_cannot_ask_endpoints_is_passed_over(alice: Organisation) -> None:
+    node, spec = asker("bobs-node"), endpoint_evaluation()
+    assert quotes.make_quote(spec, alice).quote_id is not None
+    for lacking in ({"runtime_features": [EVALUATION_FEATURE]}, {"egress": False}):
+        Node.objects.update(facts=node.facts | lacking)
+        assert quotes.make_quote(spec, alice).quote_id is None
+
+
+def endpoint_evaluation(**changes: Any) -> Spec:
+    """A job file of Alice's that asks an endpoint alone."""
+    section = {"models": [ENDPOINT], "tasks": ["tasks"]}
+    body = canonical(evaluation()) | {"network": "public", "files": ["tasks"], "eval": section}
+    return from_wire(body | changes)
+
+
+def asker(name: str) -> Node:
+    """A node whose runtime asks endpoints, and that lets jobs reach the internet."""
+    node = node_with_key(name)
+    node.facts |= {"runtime_features": [EVALUATION_FEATURE, ENDPOINTS_FEATURE], "egress": True}
+    node.save(update_fields=["facts"])
+    return node
+
+
+def answers_of(count: int) -> Files:
+    """The files of a checkpoint of so many answers, without the manifest."""
+    lines = [json.dumps({"request": f"{number:064x}", "answer": ""}, separators=(",", ":")) for number in range(count)]
+    return {ANSWERS_FILE: "".join(f"{line}\n" for line in lines).encode()}
 
 
 def input_files(tmp_path: Path) -> dict[str, bytes]:

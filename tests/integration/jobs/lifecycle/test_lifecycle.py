@@ -14,11 +14,12 @@ from jobs.leases.failure_rate import MEAN_SECONDS_MIN, mean_seconds_to_failure
 from jobs.models import Artifact, Job, Lease, LeaseDevice
 from jobs.running import assignments, reports
 from jobs.running.events import follow_events
+from jobs.spec import from_wire
 from marketplace.foundation import signing
 from marketplace.foundation.errors import BadRequest
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
-from provider_agent.facts import RUNTIME_FEATURES
+from provider_agent.facts import EVALUATION_FEATURE, RUNTIME_FEATURES
 from provider_agent.protocol import AttemptState, Reason, verify_assignment
 from tests import stage
 from tests.stage import DOLLAR
@@ -118,6 +119,30 @@ def test_no_customer_loads_code_into_our_own_runtime_by_a_variable(alice, bob, i
     assignment = verify_assignment(signing.server_public_key_hex(), signed)
     given = {**assignment.env, **assignment.secrets}
     assert given == ({**variables, "NODE_OPTIONS": "-r input/x"} if is_own else {})
+
+
+def test_an_endpoints_key_reaches_the_evaluation_under_a_name_that_loads_nothing(alice, bob):
+    bob.facts |= {"runtime_features": [*RUNTIME_FEATURES, EVALUATION_FEATURE], "egress": True}
+    bob.save(update_fields=["facts"])
+    endpoint = {"endpoint": "https://market.example/v1", "model": "theirs", "key": "PYTHONPATH"}
+    spec = from_wire(
+        {
+            "kind": "eval",
+            "name": "asks",
+            "resources": {"kind": "any"},
+            "budget": {"max_total": "1.00"},
+            "network": "public",
+            "secrets": ["PYTHONPATH", "OTHER"],
+            "files": ["tasks.yaml"],
+            "eval": {"models": endpoint, "tasks": "tasks.yaml"},
+        }
+    )
+    (lease,) = stage.place(stage.submit(alice, spec, secrets={"PYTHONPATH": "sk-of-alice", "OTHER": "unread"}))
+    signed = assignments.make_assignment(lease)
+    assignment = verify_assignment(signing.server_public_key_hex(), signed)
+    assert assignment.secrets == {"ENDPOINT_KEY_PYTHONPATH": "sk-of-alice"}
+    assert assignment.env == {}
+    assert "sk-of-alice" not in json.dumps(assignment.program.config)
 
 
 def test_a_checkpoint_path_is_in_the_assignment_and_absent_where_none_is_named(alice, bob):

@@ -9,6 +9,7 @@ from jobs.kinds.registry import kind_of
 from jobs.models import Artifact, Job, Lease
 from jobs.placing import placement
 from jobs.quoting import quotes
+from jobs.spec.kinds.eval import ENDPOINTS_FEATURE
 from jobs.spec.kinds.shared_folders import FEATURE
 from marketplace.accounts.models import Organisation
 from marketplace.nodes.models import Node
@@ -165,6 +166,21 @@ def begun(alice: Organisation) -> Job:
     for number in range(5):
         lender(f"mallorys-{number}", provider=provider)
     return job
+
+
+def test_an_endpoint_beside_a_folder_makes_no_empty_one_pay(alice: Organisation, mallory: Organisation) -> None:
+    lender("honest", price=2 * DOLLAR)
+    facts = Node.objects.get(name="honest").facts
+    Node.objects.update(facts=facts | {"runtime_features": [FEATURE, "eval", ENDPOINTS_FEATURE], "egress": True})
+    models = ["lent/corpus/llama", {"endpoint": "https://market.example/v1", "model": "theirs"}]
+    section = {"models": models, "tasks": "tasks.yaml"}
+    job = stage.submit(alice, stage.spec_of(**EVALUATION | {"network": "public", "eval": section}))
+    first = fail(job)
+    assert first.node.provider.organisation == mallory
+    assert (job.state, first.reported_reason, first.charge_units) == ("recovering", "input_unavailable", 0)
+    second = fail(job)
+    assert (second.node.name, job.state, job.reason) == ("honest", "failed", "bad_input")
+    assert second.charge_units > 0
 
 
 def test_a_node_that_saved_a_checkpoint_had_the_input_and_is_paid(job: Job) -> None:

@@ -32,7 +32,7 @@ def make_model(folder: Path, *, seed: int, dtype: str = "float32") -> None:
     saved.save_pretrained(folder)
 
 
-def make_work(root: Path, models: Path, *, env: dict[str, str] | None = None, **changes: Any) -> Work:
+def make_work(root: Path, models: Path, /, *, env: dict[str, str] | None = None, **changes: Any) -> Work:
     """A work folder with both models and the examples' tasks below input/."""
     inputs = root / "input"
     for model in models.iterdir():

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from runtimes.contract import CACHE_USED_NAME, MANIFEST_NAME, NEW_CACHE_NAME, Env
+from runtimes.contract import CACHE_USED_NAME, MADE_SECONDS_NAME, MANIFEST_NAME, NEW_CACHE_NAME, Env
 from tests.integration.runtimes.programs import MICRO_CONFIG, Work, kill_group, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 CONFIG: dict[str, Any] = {**MICRO_CONFIG, "steps": 6, "warmup_steps": 2, "evaluate_every": 3, "log_samples": False}
 FOUND = "data: found in the cache of this node (made 20"
+OF_JOB = "data: found as an earlier attempt of this job left them (made 20"
 CONVERSATIONS = [
     {"messages": [{"role": "user", "content": f"What is {n}?"}, {"role": "assistant", "content": f"It is {n} + 0."}]}
     for n in range(120)
@@ -161,3 +162,47 @@ def test_a_training_killed_while_it_writes_tokens_leaves_no_entry(node: Node) ->
     assert made(work) == ["tokenizer"], "the tokenizer was whole, the tokens were not"
     node.take(work)
     assert not list(node.cache.glob("tokens/*"))
+
+
+def put_before_the_start(first: Work, second: Work) -> Path:
+    """What the agent does with what it fetched from the artifact store; where the tokens lie."""
+    shutil.copytree(first.root / NEW_CACHE_NAME, second.root / NEW_CACHE_NAME)
+    [tokens] = (second.root / NEW_CACHE_NAME).glob("tokens/*/tokens.int32")
+    return tokens
+
+
+def prepared(work: Work) -> dict[str, bool]:
+    return {event["what"]: event["found"] for event in work.events("prepared")}
+
+
+def test_what_an_earlier_attempt_prepared_is_found_in_the_work_folder(node: Node, tmp_path: Path) -> None:
+    first, _ = node.train(ranks=2)
+    assert prepared(first) == {"tokenizer": False, "data": False}
+    seconds = [
+        json.loads(path.read_text())[MADE_SECONDS_NAME]
+        for path in (first.root / NEW_CACHE_NAME).glob(f"*/*/{MANIFEST_NAME}")
+    ]
+    assert len(seconds) == 2
+    assert all(0 <= each < 300 for each in seconds)
+    other = Node(tmp_path / "other")
+    second = other.work(ranks=2)
+    tokens = put_before_the_start(first, second)
+    before = tokens.stat().st_mtime_ns
+    said = other.run(second)
+    assert OF_JOB in said
+    assert prepared(second) == {"tokenizer": True, "data": True}
+    assert tokens.stat().st_mtime_ns == before, "nothing was made anew"
+    assert losses(second) == losses(first)
+
+
+def test_a_prepared_entry_that_is_damaged_is_made_anew(node: Node, tmp_path: Path) -> None:
+    first, _ = node.train()
+    other = Node(tmp_path / "other")
+    second = other.work()
+    tokens = put_before_the_start(first, second)
+    whole = bytearray(tokens.read_bytes())
+    whole[1000] ^= 1
+    tokens.write_bytes(whole)
+    assert OF_JOB not in other.run(second)
+    assert prepared(second) == {"tokenizer": True, "data": False}
+    assert losses(second) == losses(first)

@@ -11,6 +11,7 @@ from jobs.spec import SpecErrors, canonical, from_wire, kind_of, parse, spec_has
 from jobs.spec.following import evaluation_after
 from jobs.spec.kinds import eval as section
 from jobs.spec.model import INPUTS_MAX
+from provider_agent.facts import RUNTIME_FEATURES
 from runtimes.evaluate import config
 
 GOOD: dict[str, Any] = {
@@ -62,10 +63,97 @@ def test_declared_work_serves_the_quote_and_bounds_no_checkpoint() -> None:
     assert kind_of(spec).steps(spec) is None, "how many requests there are is known when the tasks are read"
 
 
+ENDPOINT = {"endpoint": "https://market.example/v1", "model": "mine", "key": "MY_KEY"}
+
+
+def with_endpoint(**changes: Any) -> dict[str, Any]:
+    body = with_section(models=["models/base", ENDPOINT | changes])
+    return body | {"network": "public", "secrets": ["MY_KEY"]}
+
+
+def test_an_endpoint_is_read_back_with_its_defaults_and_is_what_the_runtime_reads() -> None:
+    spec = from_wire(with_endpoint(endpoint="https://market.example/v1/"))
+    assert from_wire(canonical(spec)) == spec
+    made = config.check_config(kind_of(spec).config(spec)).models
+    asked = config.Endpoint("https://market.example/v1", "mine", "MY_KEY")
+    assert made == ("models/base", asked)
+    assert asked.name == "mine at market.example/v1"
+    assert config.CONCURRENCY_MAX == section.CONCURRENCY_MAX
+    fields = section.EndpointSection.model_fields
+    assert set(fields) == set(config.ENDPOINT_CHECKS) == {each.name for each in dataclasses.fields(config.Endpoint)}
+    assert {name: fields[name].default for name in ("key", "chat", "concurrency")} == {
+        each.name: each.default
+        for each in dataclasses.fields(config.Endpoint)
+        if each.name not in ("endpoint", "model")
+    }
+
+
+def test_one_endpoint_may_stand_without_brackets() -> None:
+    alone = from_wire(with_endpoint() | {"eval": GOOD["eval"] | {"models": ENDPOINT}})
+    assert from_wire(with_endpoint() | {"eval": GOOD["eval"] | {"models": [ENDPOINT]}}) == alone
+
+
+def test_a_node_needs_a_runtime_that_knows_endpoints_and_is_given_their_keys_alone() -> None:
+    spec = from_wire(with_endpoint() | {"secrets": ["MY_KEY", "PATH"]})
+    assert kind_of(spec).runtime_features(spec) == {"eval", section.ENDPOINTS_FEATURE}
+    assert section.ENDPOINTS_FEATURE in RUNTIME_FEATURES
+    assert kind_of(spec).runtime_secrets(spec) == {"ENDPOINT_KEY_MY_KEY": "MY_KEY"}
+    loader = from_wire(with_endpoint(key="PATH") | {"secrets": ["PATH"]})
+    assert kind_of(loader).runtime_secrets(loader) == {"ENDPOINT_KEY_PATH": "PATH"}, "never as PATH itself"
+    assert kind_of(from_wire(GOOD)).runtime_secrets(from_wire(GOOD)) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"endpoint": "http://market.example/v1"}, "endpoint", "the key would cross the network"),
+        ({"endpoint": "ftp://market.example/v1"}, "endpoint", "is no address such as"),
+        ({"endpoint": "https://me:secret@market.example/v1"}, "endpoint", "a key belongs under secrets"),
+        ({"endpoint": "https://market.example/v1?key=abc"}, "endpoint", "a key belongs under secrets"),
+        ({"endpoint": "https://market.example:99999/v1"}, "endpoint", "is no address such as"),
+        ({"endpoint": "https://a..b/v1"}, "endpoint", "is no address such as"),
+        ({"endpoint": "https://market.example/v 1"}, "endpoint", "plain characters"),
+        ({"endpoint": "https://169.254.169.254/v1"}, "endpoint", "is no address on the internet"),
+        ({"endpoint": "https://[::1]/v1"}, "endpoint", "is no address on the internet"),
+        ({"endpoint": "https://localhost:8000/v1"}, "endpoint", "is no address on the internet"),
+        ({"endpoint": "https://localhost./v1"}, "endpoint", "is no address on the internet"),
+        ({"endpoint": "https://127.1/v1"}, "endpoint", "is no address on the internet"),
+        ({"endpoint": "https://2130706433/v1"}, "endpoint", "is no address on the internet"),
+        ({"endpoint": "https://0x7f.1/v1"}, "endpoint", "is no address on the internet"),
+        ({"endpoint": "https://[::ffff:10.0.0.1]/v1"}, "endpoint", "is no address on the internet"),
+        ({"endpoint": "https://h/" + "v" * 300}, "endpoint", "is too long"),
+        ({"endpoint": None}, "endpoint", "is not valid"),
+        ({"model": ""}, "model", "is too short"),
+        ({"model": "a\nb"}, "model", "is not valid"),
+        ({"key": "OTHER"}, "key", "'OTHER' is not among secrets"),
+        ({"key": "not a name"}, "key", "is not a name of an environment variable"),
+        ({"chat": "yes"}, "chat", "is not valid"),
+        ({"concurrency": 33}, "concurrency", "is not valid"),
+        ({"retries": 3}, "retries", "unknown field"),
+    ],
+)
+def test_what_is_wrong_with_an_endpoint_is_named(changes: dict[str, Any], path: str, message: str) -> None:
+    found = mistakes(with_endpoint(**changes))
+    assert any(each.startswith(f"eval.models[1].{path}: ") and message in each for each in found), found
+    assert not any("secret@" in each or "key=abc" in each for each in found)
+
+
+def test_an_endpoint_needs_the_internet_and_is_asked_once() -> None:
+    (found,) = mistakes(with_endpoint() | {"network": "none"})
+    assert found.startswith("eval.models[1].endpoint: is on the internet, and network is none")
+    again = ENDPOINT | {"endpoint": "https://market.example/v1/", "key": None}
+    (found,) = mistakes(with_endpoint() | {"eval": GOOD["eval"] | {"models": [ENDPOINT, again]}})
+    assert found.startswith("eval.models[1]: is asked twice")
+    both = [ENDPOINT, ENDPOINT | {"chat": True}]
+    assert from_wire(with_endpoint() | {"eval": GOOD["eval"] | {"models": both}}).section is not None
+
+
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
         ({"models": []}, "eval.models"),
+        ({"models": [7]}, "eval.models[0]"),
+        ({"models": [{"model": "mine"}]}, "eval.models[0].endpoint"),
         ({"models": ["models/a"] * 2}, "eval.models[1]"),
         ({"models": [f"models/{number}" for number in range(9)]}, "eval.models"),
         ({"models": ["models/" + "x" * 300]}, "eval.models[0]"),

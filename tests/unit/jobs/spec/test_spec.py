@@ -398,8 +398,8 @@ def test_reference_names_every_field_of_every_section() -> None:
 def test_job_files_in_the_reference_are_good() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
-    names = ["tiny-llama", "hf-trainer", "own-script", "my-llm", "from-shared-folders", "compare", "tune"]
-    assert [parse(block).name for block in blocks] == [*names, "from-a-volume"]
+    names = ["tiny-llama", "hf-trainer", "own-script", "my-llm", "from-shared-folders", "compare", "ours-and-theirs"]
+    assert [parse(block).name for block in blocks] == [*names, "tune", "from-a-volume"]
 
 
 def test_outputs_are_for_own_commands_and_for_agents_that_know_them() -> None:

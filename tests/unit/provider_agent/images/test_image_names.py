@@ -12,9 +12,9 @@ from provider_agent.protocol import (
     LOCAL_IMAGES,
     PUBLIC_REGISTRIES,
     is_allowed_registry,
-    is_public_address,
     registry_of,
 )
+from runtimes.contract import is_public_address
 from tests.unit.provider_agent.images.engine import DIGEST, NAME, OTHER, FakeEngine
 
 SECRET = "<title>the provider's router</title>"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runtimes.evaluate.compare import Comparison, Sample, compare, read_samples
+from runtimes.evaluate.config import Config, Endpoint
 from runtimes.evaluate.drawing import Bar, bar_chart
 from runtimes.evaluate.embed import project, to_plane
-from runtimes.evaluate.report import CHANGED_MAX, make_report
+from runtimes.evaluate.report import CHANGED_MAX, SampleMap, make_report
 from runtimes.evaluate.request import PROJECTED
-from runtimes.evaluate.results import Metric, ModelResult, read_metrics
+from runtimes.evaluate.results import Metric, ModelResult, read_metrics, write_results
 
 EVIL = "</script></title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 RESULTS = {
@@ -35,7 +38,25 @@ def model(name: str, scores: list[float], *, text: str = "?") -> ModelResult:
 def page(base: ModelResult, other: ModelResult) -> str:
     compared = {other.name: compare(base.samples, other.samples, {"t": {"acc": True}})}
     places = to_plane([[float(number)] * PROJECTED for number in range(len(base.samples))])
-    return make_report(RESULTS, [base, other], compared, places)
+    return make_report(RESULTS, [base, other], compared, SampleMap(places, base.name))
+
+
+def test_an_endpoint_is_called_one_and_the_map_names_the_model_that_it_is_of(tmp_path: Path) -> None:
+    theirs = replace(model(EVIL, [0, 1]), parameters=None, endpoint=Endpoint("https://h/v1", EVIL, "MY_KEY", chat=True))
+    base = model("base", [1, 1])
+    compared = {"base": compare(theirs.samples, base.samples, {"t": {"acc": True}})}
+    drawn = SampleMap(to_plane([[float(number)] * PROJECTED for number in range(2)]), "base")
+    text = make_report(RESULTS, [theirs, base], compared, drawn)
+    assert "Answers of an endpoint: &lt;/script&gt;" in text and "<script" not in text
+    assert "<td>endpoint</td><td><code>" in text
+    assert "near ones look alike to base (" in text
+    config = Config(models=("base",), tasks=("t",))
+    body = write_results(tmp_path, config, [], [theirs, base], compared)
+    assert body["models"][0]["endpoint"] == {"address": "https://h/v1", "model": EVIL, "chat": True}
+    assert (body["models"][0]["parameters"], body["models"][0]["is_reproducible"]) == (None, False)
+    assert not {"endpoint", "is_reproducible"} & body["models"][1].keys()
+    assert "MY_KEY" not in (tmp_path / "results.json").read_text()
+    assert "Answers of an endpoint" not in page(base, model("tuned", [0, 1]))
 
 
 def test_gained_lost_and_kept_are_counted_with_a_paired_error() -> None:

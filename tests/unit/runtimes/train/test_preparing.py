@@ -10,7 +10,7 @@ import pytest
 
 from runtimes.contract import EventWriter
 from runtimes.train.parallel import Progress
-from runtimes.train.preparing import PreparingReport
+from runtimes.train.preparing import PreparingReport, report_prepared
 
 
 def written(tmp_path: Path) -> list[dict[str, Any]]:
@@ -63,3 +63,9 @@ def test_the_log_has_the_text_or_else_the_amounts(values: dict[str, Any], words:
     for name, value in values.items():
         setattr(progress, name, value)
     assert progress.words() == words
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_the_end_of_a_work_says_whether_it_was_found(tmp_path: Path, found: bool) -> None:
+    report_prepared(EventWriter(str(tmp_path / "events.jsonl")), "data", 61.26, found=found)
+    assert written(tmp_path) == [{"event": "prepared", "what": "data", "seconds": 61.3, "found": found}]
