@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ SHARED = "the shared marketplace"
 # These start a marketplace of their own. One that is missing here only waits for the shared one's worker.
 HAVE_THEIR_OWN = ("test_behind_nat.py", "test_checks.py", "test_serving.py", "test_updates.py")
 BEGIN_FIRST = ("tests/acceptance/test_serving.py", SHARED, "tests/acceptance/test_behind_nat.py")  # the longest
+LOG_CHARACTERS = 6000
 
 
 class OneSharedMarketplace(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
@@ -81,8 +83,20 @@ def market() -> Iterator[Market]:
 
 
 @pytest.fixture
-def alice(market: Market, request: pytest.FixtureRequest) -> Party:
-    """A customer with five dollars, new for each test."""
-    party = market.sign_up("alice-" + str(abs(hash(request.node.name)))[:12])
+def alice(market: Market) -> Party:
+    """A customer with five dollars, new for each test, and each try of it."""
+    party = market.sign_up(f"alice-{secrets.token_hex(6)}")
     market.deposit(party, "5.00")
     return party
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What failed shows the ends of the logs of its marketplace and agents: their folder is gone with the session."""
+    report = yield
+    if report.failed:
+        arguments = [getattr(each, "market", each) for each in item.funcargs.values()]  # type: ignore[attr-defined]
+        for market in {each for each in arguments if isinstance(each, Market)}:
+            for log in sorted(market.folder.glob("*.log")):
+                report.sections.append((f"end of {log.name}", log.read_text(errors="replace")[-LOG_CHARACTERS:]))
+    return report

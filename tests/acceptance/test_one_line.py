@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import secrets
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ def data(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_line_of_add_node_makes_a_listed_node_until_it_is_uninstalled(market: Market, data: Path) -> None:
-    provider = market.sign_up("stranger")
+    provider = market.sign_up(f"stranger-{secrets.token_hex(6)}")  # another, when the test is tried again
     env = provider.env(market.server)
     line = run_json([SOUK, "provider", "add-node"], env)["command"]
     where = ["--prefix", str(market.prefix), "--data", str(data), "--user", getpass.getuser()]
