@@ -37,6 +37,7 @@ EVENT_TEXTS = {
     "exported": "the model is written",
     "failed": "failed: {message}",
 }
+EVALUATION_STARTED = "asking {model} {requests:,} requests on {world_size} ranks ({device}, {dtype})"
 LOSSES = ("loss", "best_loss")  # null where they are not finite: JSON has no NaN
 
 
@@ -126,6 +127,8 @@ def event_text(event: dict[str, Any]) -> str | None:
     template = EVENT_TEXTS.get(str(event.get("event")))
     if template is None:
         return None
+    if event["event"] == "started" and "requests" in event:
+        template = EVALUATION_STARTED
     try:
         return template.format_map(event | {key: _NotFinite() for key in LOSSES if key in event and event[key] is None})
     except (KeyError, ValueError, TypeError):  # an own program may use the same names for something else

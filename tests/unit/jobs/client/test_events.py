@@ -12,6 +12,8 @@ import pytest
 from jobs.client.watch import event_text
 from runtimes.contract import EventKind, EventWriter
 
+STARTED = {"parameters": 7000, "steps_total": 1200, "world_size": 2, "device": "cpu", "dtype": "auto"}
+
 
 @pytest.mark.parametrize(
     ("kind", "event", "text"),
@@ -22,6 +24,12 @@ from runtimes.contract import EventKind, EventWriter
             EventKind.STOPPED_EARLY,
             {"step": 9, "steps_total": 20, "best_step": 3, "best_loss": 1.5},
             "step 9: ends early, no evaluation was better than 1.5000, of step 3",
+        ),
+        (EventKind.STARTED, STARTED, "training 7,000 parameters for 1,200 steps on 2 ranks (cpu, auto)"),
+        (
+            EventKind.STARTED,
+            STARTED | {"model": "tuned/model", "requests": 1200},  # of an evaluation
+            "asking tuned/model 1,200 requests on 2 ranks (cpu, auto)",
         ),
         (EventKind.EVALUATED, {"score": 4}, "evaluated: score 4"),  # a program's own
     ],
