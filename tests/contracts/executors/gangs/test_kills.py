@@ -66,8 +66,12 @@ if got == 0:
     os.execvp("sleep", ["sleep", "600"])
 if got < 0: sys.exit(os.strerror(ctypes.get_errno()))
 """
+STEP_BY_STEP = pytest.mark.parametrize(
+    "node", ["wireguard", pytest.param("plain", marks=pytest.mark.soak)], indirect=True
+)  # a plain network has fewer steps
 
 
+@STEP_BY_STEP
 def test_whatever_a_kill_leaves_of_making_is_swept_or_made_whole(node: Node) -> None:
     other = node.overlay(29_700)
     with program() as pid, program() as others_pid:
@@ -88,6 +92,7 @@ def test_whatever_a_kill_leaves_of_making_is_swept_or_made_whole(node: Node) -> 
         assert node.is_whole(other, others_pid), "the other gang's is untouched"
 
 
+@STEP_BY_STEP
 def test_whatever_a_kill_leaves_of_removing_is_swept(node: Node) -> None:
     other = node.overlay(29_700)
     with program() as pid, program() as others_pid:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 from collections.abc import Callable
 from functools import partial
-from typing import get_args
 
 import pytest
 
@@ -30,7 +29,7 @@ Make = Callable[[OverlayKind], Gang]
 KINDS = ["wireguard", pytest.param("plain", marks=pytest.mark.soak)]
 
 
-@pytest.mark.parametrize("kind", get_args(OverlayKind))
+@pytest.mark.parametrize("kind", KINDS)
 def test_two_containers_train_one_model_over_their_own_network(make_gang: Make, kind: OverlayKind) -> None:
     gang = make_gang(kind)
     program = Program(runtime="train", config=CONFIG)

@@ -103,6 +103,7 @@ def test_a_killed_evaluation_goes_on_and_computes_nothing_twice(
     assert all(event["step"] > saved for event in resumed.events("checkpointed")), "a node's checkpoints only grow"
 
 
+@pytest.mark.soak  # the long request below is left by a SIGTERM, too
 def test_sigterm_saves_every_answer_before_it_leaves(models: Path, undisturbed: Work, tmp_path: Path) -> None:
     stopped = slow_down(make_work(tmp_path / "stopped", models, batch_size=1))
     process = stopped.start()
@@ -181,6 +182,7 @@ def slow_down(work: Work, program: str = SLOW) -> Work:
     return work
 
 
+@pytest.mark.soak  # three evaluations; which folder a name means has tests without one
 def test_models_in_a_shared_folder_are_asked_as_those_below_input(tmp_path: Path, models: Path) -> None:
     tasks = ["tasks/choice.yaml"]
     sent = make_work(tmp_path / "sent", models, tasks=tasks)
