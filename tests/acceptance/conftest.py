@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest._code.code import ExceptionRepr
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
@@ -98,5 +99,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         arguments = [getattr(each, "market", each) for each in item.funcargs.values()]  # type: ignore[attr-defined]
         for market in {each for each in arguments if isinstance(each, Market)}:
             for log in sorted(market.folder.glob("*.log")):
-                report.sections.append((f"end of {log.name}", log.read_text(errors="replace")[-LOG_CHARACTERS:]))
+                text = log.read_text(errors="replace")[-LOG_CHARACTERS:]
+                if isinstance(report.longrepr, ExceptionRepr):  # it is shown of what is tried again, too
+                    report.longrepr.addsection(f"end of {log.name}", text)
     return report

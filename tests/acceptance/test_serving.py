@@ -15,7 +15,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from examples.market import SOUK, run, wait_for
+from examples.market import SOUK, MarketError, run, wait_for
 from jobs.wire import EndpointView
 from tests.acceptance.rack import NODES
 from tests.acceptance.serving_world import MODEL, World, serving_world, within
@@ -312,8 +312,10 @@ def test_a_model_falls_asleep_and_a_request_wakes_it(world: World) -> None:
     asleep = world.serve(world.spec("tiny-sleeper", replicas={"min": 0, "max": 1}, scale=scale), ready=0)
     try:
         _fall_asleep_and_wake(world, asleep)
-    finally:  # what it was waiting for, and its name is free for another try
-        print(world.souk.endpoint(asleep.endpoint_id))
+    except MarketError as error:
+        error.add_note(f"it was waiting for this: {world.souk.endpoint(asleep.endpoint_id)}")
+        raise
+    finally:  # its name is free for another try
         world.souk.cancel(asleep.job_id)
     wait_for("it to end", lambda: world.souk.job(asleep.job_id).state == "cancelled", REPLACED_SECONDS)
 

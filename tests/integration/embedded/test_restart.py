@@ -40,6 +40,7 @@ def test_healthz_names_what_is_down(running: Up) -> None:
     wait_for(running.is_well)
 
 
+@pytest.mark.soak  # two whole starts
 def test_a_server_rolled_back_starts_and_warns_that_its_agent_is_older(short_folder: Path) -> None:
     """What was published before stays what nodes receive."""
     newer = rebuild_wheel(build_wheel(short_folder / "dist"), short_folder, "9.0.0")

@@ -91,6 +91,7 @@ def test_an_evaluation_is_placed_run_and_its_result_kept(alice: Organisation, bo
 
 @NEEDS_HARNESS
 @pytest.mark.slow
+@pytest.mark.soak  # one runs above; jobs/test_following_evaluations.py has that it follows
 def test_what_a_training_left_is_evaluated_by_itself(alice: Organisation, bobs_node: Node) -> None:
     eventually(lambda: EVALUATION_FEATURE in Node.objects.get(pk=bobs_node.pk).facts["runtime_features"])
     spec = parse((EXAMPLES.parent / "train-evaluated.yaml").read_text())

@@ -150,6 +150,7 @@ def test_what_an_endpoint_cannot_is_refused_before_anything_is_computed(
     assert len(work.events("started")) == 1, "a node is paid from here on, as an endpoint may let it wait"
 
 
+@pytest.mark.soak  # our own server, and one more evaluation
 def test_what_we_serve_ourselves_is_asked_as_any_other(models: Path, tmp_path: Path) -> None:
     engine = EngineChild()
     try:

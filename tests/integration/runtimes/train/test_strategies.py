@@ -104,6 +104,7 @@ def test_ddp_goes_on_from_a_checkpoint_of_fsdp2(revive: Callable[..., Work], uni
     assert_same_training(work, uninterrupted, after=work.events("resumed")[0]["step"])
 
 
+@pytest.mark.soak  # the strategies that there are come by the same table
 def test_strategy_of_tests_alone_trains_by_a_row_in_the_table(uninterrupted: Work, tmp_path: Path) -> None:
     toy = run(tmp_path / "toy", "toy", ranks=2)
     assert_same_training(toy, uninterrupted)
