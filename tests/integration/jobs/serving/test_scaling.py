@@ -13,6 +13,7 @@ from django.utils import timezone
 from jobs.endpoints import minutes, versions
 from jobs.endpoints.errors import DeployMismatch, NothingToRollBack
 from jobs.endpoints.publish import table_now
+from jobs.endpoints.views import list_endpoints
 from jobs.models import Endpoint, EndpointVersion, Lease, Replica
 from jobs.serving import observe, reconcile
 from jobs.spec import from_wire
@@ -79,6 +80,32 @@ def test_an_endpoint_that_nobody_asks_goes_to_sleep_and_wakes_for_the_first_who_
     gateway_reports(endpoint=endpoint, arrived=1, queued=1, is_wanted=True)
     tick()
     assert len(leases_of(endpoint)) == 1
+
+
+def test_an_endpoint_that_slept_before_it_ever_ran_is_asleep_and_wakes(alice: Organisation, bob: Node) -> None:
+    _, endpoint = launch(alice, replicas={"min": 0, "max": 1}, scale={"idle": "1m"})
+
+    def shown() -> str:
+        endpoint.refresh_from_db()
+        return list_endpoints([endpoint])[0].state
+
+    assert shown() == "starting", "nothing was decided yet"
+    gateway_reports()
+    tick()
+    assert (states(endpoint), shown()) == (["starting"], "starting")
+    Endpoint.objects.update(created_at=timezone.now() - timedelta(hours=1))  # its weights take long to arrive
+    tick()
+    drained(endpoint)
+    tick()
+    assert leases_of(endpoint) == []
+    endpoint.job.refresh_from_db()
+    assert endpoint.job.running_at is None
+    assert shown() == "asleep"
+    gateway_reports(endpoint=endpoint, arrived=1, queued=1, is_wanted=True)
+    tick()
+    assert shown() == "starting"
+    bring_up(endpoint)
+    assert shown() == "ready"
 
 
 def test_a_replica_that_fails_most_of_its_requests_is_replaced_before_it_goes(
