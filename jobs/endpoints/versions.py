@@ -33,7 +33,6 @@ from marketplace.foundation.states import advance, record_birth
 from provider_agent.protocol import Fault
 
 SPECS_MAX = 4096  # read ones that a process remembers
-LAUNCHED = "It was launched a moment ago."  # why an endpoint wants no replica, until the first look at it
 FAILED_STARTS_MAX = 3  # by the customer's own doing, before an endpoint that never answered is given up
 
 # What a node was chosen and priced by, and what money was set aside for: a version may not change it.
@@ -51,7 +50,11 @@ def open_endpoint(job: Job, spec: Spec) -> Endpoint:
     try:
         with transaction.atomic():
             endpoint = Endpoint.objects.create(
-                job=job, organisation=job.organisation, model=model, desired_why=LAUNCHED
+                job=job,
+                organisation=job.organisation,
+                model=model,
+                desired=max(serve_of(spec).replicas.min, 1),  # it stays awake for a while, whoever asks it
+                desired_why="It was launched a moment ago.",
             )
     except IntegrityError as error:
         if "one_open_endpoint_a_name" not in str(error):

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from jobs.endpoints.publish import short_name
 from jobs.endpoints.replicas import GATEWAY_SECONDS_MAX
-from jobs.endpoints.versions import LAUNCHED, spec_of
+from jobs.endpoints.versions import spec_of
 from jobs.models import Endpoint, EndpointVersion, Gateway, Lease, Replica
 from jobs.spec import serve_of
 from jobs.states import JOB_ENDS, REPLICA_LIVE, VERSION_ROLLED_BACK, JobState, ReplicaState, VersionState
@@ -70,8 +70,8 @@ def _state_of(endpoint: Endpoint, *, has_ready: bool) -> str:
         return "paused"
     if has_ready:
         return "ready"
-    # It may fall asleep before its job ever ran, where a start takes longer than it stays awake unasked.
-    return "asleep" if endpoint.desired == 0 and endpoint.desired_why != LAUNCHED else "starting"
+    # Also before its job ever ran: a start may take longer than it stays awake unasked.
+    return "asleep" if endpoint.desired == 0 else "starting"
 
 
 def _show_replica(lease: Lease, load: dict[str, Any]) -> ReplicaView:

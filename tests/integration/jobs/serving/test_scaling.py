@@ -89,7 +89,7 @@ def test_an_endpoint_that_slept_before_it_ever_ran_is_asleep_and_wakes(alice: Or
         endpoint.refresh_from_db()
         return list_endpoints([endpoint])[0].state
 
-    assert shown() == "starting", "nothing was decided yet"
+    assert shown() == "starting", "it is awake from its launch on"
     gateway_reports()
     tick()
     assert (states(endpoint), shown()) == (["starting"], "starting")
