@@ -1,0 +1,1 @@
+"""What an attempt prepared for long, from one node to the store and from there to another."""
