@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from provider_agent.errors import JournalFailed
-from provider_agent.protocol import ATTEMPT_ENDS, Assignment, AttemptState, Reason, SignedReceipt
+from provider_agent.protocol import ATTEMPT_ENDS, Assignment, AttemptState, Reason, ShippedKind, SignedReceipt
 
 FACT_CHECK = "check"  # the verdict of the newest check
 FACT_LINKS = "links"  # the newest look at each peer of the fabric
@@ -74,7 +74,7 @@ class ArtifactEntry:
     """A folder to ship; `folder` is its name below the lease's folder of snapshots."""
 
     folder: str
-    kind: str
+    kind: ShippedKind
     step: int | None
     billable_ms: int
     shipped: bool = field(default=False)

@@ -12,7 +12,7 @@ One a job at most: a newer one replaces it, and it goes when the job has ended, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from jobs.artifacts.checkpoints import listed_entry, read_json
 from jobs.artifacts.prune import abandon
@@ -20,10 +20,14 @@ from jobs.errors import BadManifest
 from jobs.kinds.registry import kind_of
 from jobs.models import Artifact, ArtifactKind, ArtifactPart, Lease
 from jobs.states import ArtifactState
-from provider_agent.protocol import PREPARED_BYTES_MAX, PREPARED_FEATURE, ArtifactFile, prepared_mistake
+from provider_agent.protocol import (
+    PREPARED_BYTES_MAX,
+    PREPARED_FEATURE,
+    PREPARED_MANIFEST_BYTES_MAX,
+    ArtifactFile,
+    prepared_mistake,
+)
 from runtimes.contract import MANIFEST_NAME
-
-MANIFEST_BYTES_MAX: Final = 1024 * 1024  # a chat template is in it
 
 
 def find_for(lease: Lease) -> Artifact | None:
@@ -78,6 +82,6 @@ def _mistakes(part: ArtifactPart) -> Iterator[str]:
         if name != MANIFEST_NAME:
             announced.add((name, file["size"], file["sha256"]))
     for entry, announced in entries.items():
-        listed: Any = read_json(part, f"{entry}/{MANIFEST_NAME}", MANIFEST_BYTES_MAX).get("files")
+        listed: Any = read_json(part, f"{entry}/{MANIFEST_NAME}", PREPARED_MANIFEST_BYTES_MAX).get("files")
         if not isinstance(listed, list) or {listed_entry(each) for each in listed} != announced:
             yield f"{entry}/{MANIFEST_NAME} lists other files than there are"

@@ -12,7 +12,6 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 from uuid import UUID
 
@@ -41,11 +40,6 @@ PARTS_PARALLEL_MAX = 4
 OUTPUT_SECONDS_MAX = 900.0  # for reading the output, with more for what lies on the disk; then until each next part
 READ_PER_SECOND_LEAST = 50 * 1000**2  # bytes that lie on the disk: an empty terabyte has none
 HOLES_BYTES_IN_TIME = 32 * GIB  # what any node reads of holes in that time; more of them is late by its own size
-KINDS: Final[dict[str, Literal["checkpoint", "output", "prepared"]]] = {
-    "checkpoint": "checkpoint",
-    "output": "output",
-    "prepared": "prepared",
-}
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_FAILED = 5.0
 
@@ -257,7 +251,7 @@ class ArtifactShipper:
             self._was_read = True
             self._grant_time()
         begin = ArtifactBegin(
-            kind=KINDS.get(artifact.kind, "output"),
+            kind=artifact.kind,
             step=artifact.step,
             billable_ms=artifact.billable_ms,
             node_rank=assignment.gang.node_rank,

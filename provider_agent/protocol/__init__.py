@@ -46,6 +46,7 @@ from provider_agent.protocol.appends import AppendResponse, ReceiptAck, ReceiptA
 from provider_agent.protocol.artifacts import (
     PREPARED_BYTES_MAX,
     PREPARED_ENTRIES_MAX,
+    PREPARED_MANIFEST_BYTES_MAX,
     ArtifactBegin,
     ArtifactComplete,
     ArtifactDownloads,
@@ -54,6 +55,7 @@ from provider_agent.protocol.artifacts import (
     Etags,
     FileUpload,
     RemoteFile,
+    ShippedKind,
     UploadPart,
     prepared_mistake,
 )

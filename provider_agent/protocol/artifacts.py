@@ -18,8 +18,10 @@ ETAG_CHARACTERS_MAX: Final = 200
 PARTS_PER_FILE_MAX: Final = 10_000  # what S3 takes of one upload
 PREPARED_ENTRIES_MAX: Final = 4  # tokens and a tokenizer, and as much of an attempt with other libraries
 PREPARED_FILES_MAX: Final = 16  # of one entry
+PREPARED_MANIFEST_BYTES_MAX: Final = 1024 * 1024  # of an entry; a chat template is in it
 PREPARED_BYTES_MAX: Final = 60 * 10**9  # of 15 billion tokens; a node fetches as much in ten minutes, at 100 MB/s
 
+ShippedKind = Literal["checkpoint", "output", "prepared"]  # what nodes bring; the marketplace has inputs, too
 Etag = Annotated[str, Field(max_length=ETAG_CHARACTERS_MAX)]
 Etags = Annotated[
     dict[
@@ -41,7 +43,7 @@ class ArtifactFile(Message):
 class ArtifactBegin(Message):
     """POST /api/agent/v1/leases/{lease_id}/artifacts: announce the files, get where to put their bytes."""
 
-    kind: Literal["checkpoint", "output", "prepared"]
+    kind: ShippedKind
     step: Count | None = None
     billable_ms: Count = 0  # the lease's meter when the checkpoint was complete on disk
     node_rank: Whole = Field(default=0, ge=0, le=NODE_RANK_MAX)

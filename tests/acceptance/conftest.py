@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest._code.code import ExceptionRepr
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
@@ -23,7 +22,7 @@ SHARED = "the shared marketplace"
 # These start a marketplace of their own. One that is missing here only waits for the shared one's worker.
 HAVE_THEIR_OWN = ("test_behind_nat.py", "test_checks.py", "test_serving.py", "test_updates.py")
 BEGIN_FIRST = ("tests/acceptance/test_serving.py", SHARED, "tests/acceptance/test_behind_nat.py")  # the longest
-LOG_CHARACTERS = 6000
+LOG_CHARACTERS = 6000  # of the end of each log
 
 
 class OneSharedMarketplace(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
@@ -95,11 +94,10 @@ def alice(market: Market) -> Party:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What failed shows the ends of the logs of its marketplace and agents: their folder is gone with the session."""
     report = yield
-    if report.failed:
+    add = getattr(report.longrepr, "addsection", None)  # what it adds is shown of a test that is tried again, too
+    if report.failed and add is not None:
         arguments = [getattr(each, "market", each) for each in item.funcargs.values()]  # type: ignore[attr-defined]
         for market in {each for each in arguments if isinstance(each, Market)}:
             for log in sorted(market.folder.glob("*.log")):
-                text = log.read_text(errors="replace")[-LOG_CHARACTERS:]
-                if isinstance(report.longrepr, ExceptionRepr):  # it is shown of what is tried again, too
-                    report.longrepr.addsection(f"end of {log.name}", text)
+                add(f"end of {log.name}", log.read_text(errors="replace")[-LOG_CHARACTERS:])
     return report

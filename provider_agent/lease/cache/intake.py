@@ -34,7 +34,7 @@ from provider_agent.lease.cache.room import (
 )
 from provider_agent.lease.snapshot import OPEN_FILE, read_bytes
 from provider_agent.lease.walking import open_below
-from provider_agent.protocol import file_name_mistake
+from provider_agent.protocol import PREPARED_MANIFEST_BYTES_MAX, file_name_mistake
 from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
 from runtimes.contract import (
@@ -57,7 +57,6 @@ MIB = 1024**2
 # In the lease's folder: a line `KIND/KEY SHA-256` for each entry that came from the store, with its manifest's digest.
 FETCHED_NAME = "prepared-fetched"
 FETCHED_BYTES_MAX = 64 * 1024
-MANIFEST_BYTES_MAX = 1024 * 1024  # of what the store has
 
 
 class TornError(Exception):
@@ -182,10 +181,10 @@ def read_manifest(work: Path, left: Left) -> bytes:
         descriptor = _open(work, PurePath(NEW_CACHE_NAME, left.kind, left.key), MANIFEST_NAME)
         with os.fdopen(descriptor, "rb") as file:
             is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            data = file.read(MANIFEST_BYTES_MAX + 1) if is_file else b""
+            data = file.read(PREPARED_MANIFEST_BYTES_MAX + 1) if is_file else b""
     except OSError:
         return b""
-    return data if len(data) <= MANIFEST_BYTES_MAX else b""
+    return data if len(data) <= PREPARED_MANIFEST_BYTES_MAX else b""
 
 
 def find_left(work: Path, *, until: float) -> Iterator[Left]:

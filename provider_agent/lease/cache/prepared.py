@@ -32,7 +32,6 @@ from provider_agent.executors.base import SNAPSHOTS_NAME
 from provider_agent.journal import ArtifactEntry
 from provider_agent.lease.artifact_shipper import PAUSE_SECONDS_FAILED, ArtifactShipper
 from provider_agent.lease.cache.intake import (
-    MANIFEST_BYTES_MAX,
     MIB,
     Left,
     find_left,
@@ -49,6 +48,7 @@ from provider_agent.lease.snapshot import read_bytes, take_snapshot
 from provider_agent.protocol import (
     PREPARED_BYTES_MAX,
     PREPARED_ENTRIES_MAX,
+    PREPARED_MANIFEST_BYTES_MAX,
     ArtifactFile,
     Assignment,
     prepared_mistake,
@@ -57,7 +57,7 @@ from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
 from runtimes.contract import MADE_SECONDS_NAME, MANIFEST_NAME, NEW_CACHE_NAME, PREPARED_KINDS
 
-PREPARED_NAME = "prepared"  # of the snapshot, and of its kind of artifact
+PREPARED_NAME = "prepared"  # of the snapshot
 ID_NAME = "prepared-artifact"  # in the lease's folder, where the program does not reach: what to fetch
 MADE_SECONDS_MIN = 60.0  # what is made in less is made anew: sending and fetching take time, too
 FIND_SECONDS_MAX = 10.0
@@ -160,7 +160,7 @@ class PreparedShipper:
     def _journaled(self) -> ArtifactEntry | None:
         """What an agent before this one took."""
         entries = self._context.journal.load_artifacts(self._record.entry.lease_id)
-        return next((each for each in entries if each.kind == PREPARED_NAME), None)
+        return next((each for each in entries if each.kind == "prepared"), None)
 
     def _is_running(self) -> bool:
         entry = self._record.entry
@@ -175,7 +175,7 @@ class PreparedShipper:
         try:
             if not await _run_to_its_end(self._take_entries):
                 return None
-            artifact = ArtifactEntry(folder=PREPARED_NAME, kind=PREPARED_NAME, step=None, billable_ms=0)
+            artifact = ArtifactEntry(folder=PREPARED_NAME, kind="prepared", step=None, billable_ms=0)
             self._context.journal.save_artifact(self._record.entry.lease_id, artifact)
         except (AgentError, OSError, ValueError) as error:
             log.warning("Prepared data was not taken: %s lease_id=%s", error, self._record.entry.lease_id)
@@ -282,7 +282,7 @@ def _listed(snapshot: Path) -> list[ArtifactFile]:
     """
     files = []
     for path in sorted(snapshot.glob(f"*/*/{MANIFEST_NAME}")):
-        manifest, entry = read_bytes(path, 0, MANIFEST_BYTES_MAX), path.parent.relative_to(snapshot).as_posix()
+        manifest, entry = read_bytes(path, 0, PREPARED_MANIFEST_BYTES_MAX), path.parent.relative_to(snapshot).as_posix()
         digest = hashlib.sha256(manifest).hexdigest()
         files.append(ArtifactFile(path=f"{entry}/{MANIFEST_NAME}", size=len(manifest), sha256=digest))
         try:

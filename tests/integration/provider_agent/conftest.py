@@ -26,7 +26,7 @@ from provider_agent.node.benchmark import FACT_MEASURED
 from provider_agent.protocol import Assignment, GangPlace, OfferTerms, Program
 from tests.integration.provider_agent.fake_server import FakeServer
 
-SECONDS_MAX = 180.0  # of a busy computer
+SECONDS_MAX = 180.0  # a busy computer may take that long
 COMMAND_SECONDS_MAX = 120  # `doctor` calls registries that do not answer here
 REPOSITORY = Path(__file__).parents[3]
 
