@@ -180,32 +180,21 @@ def prepare_training(
     resume_from: Path | None,
 ) -> Training:
     """Build the model, wrap it as the strategy requires, report the start, and load the checkpoint if there is one."""
-    dtype = choose_dtype(config.dtype, ranks.device)
+    dtype, is_resumed = choose_dtype(config.dtype, ranks.device), resume_from is not None
+    # 1. The model, of which nothing is in memory yet.
     model = build_model(source)
     parameters = count_parameters(model)
     if config.lora is not None:
         add_adapters(model, config.lora, dtype)
     flops = flops_per_token(model, config.length)
-    compiles = config.compile and prepare_compiler(ranks.device, container.work_dir)
-    if config.compile and not compiles:
-        print_line(
-            ranks, "compile: there is no C compiler with Python's headers here, so the blocks are computed as they are"
-        )
-    prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=compiles)
-    install_loss(model, compiles=compiles)
+    _prepare_computation(model, config, container, ranks)
     clock = BlockClock(model, ranks.device) if config.shares == "measured" else None
-    units = filled_units(model, source, seed=config.seed, is_resumed=resume_from is not None)
-    if config.quantize is not None:
-        check_library()
-        units = quantized_units(units, model, device=ranks.device, dtype=dtype)
-    offloads = config.offload == "all"
-    model = strategy.wrap(units, ranks, dtype, offloads=offloads)
-    if offloads and ranks.device.type == "cpu":
-        print_line(ranks, "offload: the model lies in the node's memory anyway, there is no GPU")
+    # 2. Its weights, each rank's part of them.
+    model = _fill_and_wrap(model, source, config, strategy, ranks, dtype=dtype, is_resumed=is_resumed)
     optimizer = make_optimizer(model, config)
-    is_resumed = resume_from is not None
     if source.has_weights and not is_resumed and not strategy.is_finite(model, optimizer, ranks):
         raise BadData(f"model {config.model!r} has weights that are not finite")
+    # 3. What is computed with it.
     objective = make_objective(config, model, text.corpus, ranks, work_dir=container.work_dir, is_resumed=is_resumed)
     strategy.drop_gathered(model)  # by references: what follows is to see this rank's own part of each parameter
     training = Training(
@@ -228,12 +217,46 @@ def prepare_training(
         objective=objective,
     )
     report_started(training, container, parameters)
+    # 4. Where it goes on.
     if resume_from is not None:
         resume(training, resume_from)
     if ranks.is_node_leader:
         remove_partial(container.checkpoint_dir, but=resume_from)
     dist.barrier(group=ranks.control)  # no rank writes a checkpoint before the remains of the last attempt are removed
     return training
+
+
+def _prepare_computation(model: torch.nn.Module, config: TrainConfig, container: Container, ranks: Ranks) -> None:
+    """How blocks and loss are computed: kept or computed anew, compiled or as they are."""
+    compiles = config.compile and prepare_compiler(ranks.device, container.work_dir)
+    if config.compile and not compiles:
+        print_line(
+            ranks, "compile: there is no C compiler with Python's headers here, so the blocks are computed as they are"
+        )
+    prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=compiles)
+    install_loss(model, compiles=compiles)
+
+
+def _fill_and_wrap(
+    model: torch.nn.Module,
+    source: ModelSource,
+    config: TrainConfig,
+    strategy: Strategy,
+    ranks: Ranks,
+    *,
+    dtype: torch.dtype,
+    is_resumed: bool,
+) -> torch.nn.Module:
+    """The model with its weights, unit by unit, as the strategy places them."""
+    units = filled_units(model, source, seed=config.seed, is_resumed=is_resumed)
+    if config.quantize is not None:
+        check_library()
+        units = quantized_units(units, model, device=ranks.device, dtype=dtype)
+    offloads = config.offload == "all"
+    wrapped = strategy.wrap(units, ranks, dtype, offloads=offloads)
+    if offloads and ranks.device.type == "cpu":
+        print_line(ranks, "offload: the model lies in the node's memory anyway, there is no GPU")
+    return wrapped
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
