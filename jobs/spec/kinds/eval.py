@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from jobs.spec.document import Path
-from jobs.spec.kinds.base import Finding, SpecKind, check_work, is_count, nodes_of
+from jobs.spec.kinds.base import Finding, SpecKind, check_work, nodes_of
 from jobs.spec.kinds.shared_folders import check_lent, is_lent, lent_paths
 from jobs.spec.model import Spec
 from jobs.spec.section import (

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from jobs.spec.kinds.base import Finding, SpecKind, is_count, nodes_of
+from jobs.spec.kinds.base import Finding, SpecKind, nodes_of
 from jobs.spec.model import JOB_NAME, Spec
 from jobs.spec.section import FilePath, Label, Micros, Percent, Seconds, Section, listed
 from jobs.spec.units import format_duration, format_money
