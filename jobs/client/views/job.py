@@ -142,9 +142,7 @@ def _attempts(attempts: Sequence[AttemptView]) -> Table:
             (
                 str(attempt.number),
                 attempt.state,
-                escape(
-                    ", ".join(lease.node_name + (" (joins)" if lease.is_joining else "") for lease in attempt.leases)
-                ),
+                escape(", ".join(f"{each.node_name}{' (joins)' * each.is_joining}" for each in attempt.leases)),
                 "-" if attempt.resumed_from_step is None else str(attempt.resumed_from_step),
                 duration(ran),
                 money(sum(charges)) if charges else "-",
