@@ -1,7 +1,7 @@
 """Two nodes of a rack train one model together.
 
-The third joins them where the job file lets it. When one of two is lost, agent and all, the third takes its place, and the
-other one never stops.
+The third joins them where the job file lets it. When one of two is lost, agent and all, the third takes its place, and
+the other one never stops.
 """
 
 from __future__ import annotations
