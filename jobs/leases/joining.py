@@ -27,14 +27,14 @@ def give_up(attempt: Attempt) -> int:
     They cost nothing. One that ended by itself keeps its reason, and its node the mark for it; the others end by
     nobody's fault.
     """
-    leases = list(attempt.leases.joining().select_related("attempt__job"))
+    leases, now = list(attempt.leases.joining().select_related("attempt__job")), clock.now()
     for lease in leases:
         if lease.reported_state not in ATTEMPT_ENDS:
             outcome = REASONS[Reason.NOT_JOINED]
             lease.reported_state, lease.reported_reason = outcome.state.value, Reason.NOT_JOINED.value
             lease.reported_message = "The gang did not grow after all."
         reason = Reason(lease.reported_reason)
-        lease.replaced_at = clock.now()
+        lease.replaced_at = now  # of one try the same
         # Its last bytes are not waited for: nothing of it counts.
         lease.log_bytes_final = lease.event_bytes_final = lease.receipt_seq_final = None
         lease.save(update_fields=_CHANGED)

@@ -119,8 +119,9 @@ def _reserve(attempt_id: UUID, placement: Placement) -> bool:
 
 
 def _known(attempt: Attempt) -> set[UUID]:
-    """Nodes that are or were of the gang; not those that waited to join it, and did not by nobody's fault."""
-    return set(attempt.leases.exclude(reported_reason=Reason.NOT_JOINED.value).values_list("node_id", flat=True))
+    """Nodes that are or were of the gang, or could not join it; not those that waited, and by nobody's fault did not."""
+    known = attempt.leases.exclude(reported_reason=Reason.NOT_JOINED.value, follows_sizes=True)
+    return set(known.values_list("node_id", flat=True))
 
 
 def _wanted(job: Job, snapshot: FleetSnapshot) -> frozenset[UUID]:
@@ -177,8 +178,7 @@ def _join(attempt_id: UUID) -> bool:
         if resume is None or not resizing.is_ready(leases):
             return False
         gang = GrowingGang(attempt, resume, snapshot)
-        is_soon = gang.redo_ms <= REDO_MS_SOON
-        if not is_soon and waited < timedelta(seconds=PATIENCE_SECONDS):
+        if gang.redo_ms > REDO_MS_SOON and waited < timedelta(seconds=PATIENCE_SECONDS):
             return False
         growth = gang.growth_with(gang.nodes_of_leases(leases))
         try:
@@ -187,5 +187,4 @@ def _join(attempt_id: UUID) -> bool:
                 return True
         except NoGangPort as error:
             log.info("A gang did not grow: %s", error, extra={"attempt_id": str(attempt_id)})
-            is_soon = True
-        return bool(is_soon and joining.give_up(attempt))
+        return bool(joining.give_up(attempt))

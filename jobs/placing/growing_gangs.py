@@ -52,6 +52,7 @@ class GrowingGang:
             kind=self._kind,
             cap_usd_micros=int(sharing.unspent_of(self.leases).usd_micros * share),
             work_flops=left.work_flops * share if left else None,
+            seconds_left=None,  # the gang goes on in any case, and ends sooner with them
             only_nodes=nodes,
             runtime_features=whole.runtime_features | {generations.FEATURE, FEATURE},
         )

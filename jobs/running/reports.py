@@ -175,9 +175,11 @@ def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
         attempt = lease.attempt
         if lease.state == LeaseState.RESERVED:
             advance(lease, LeaseState.ACTIVE, active_at=received_at)
+        if lease.is_joining and report.state in _ALIVE:  # it may in the gang's next generation, and not before
+            lose(lease.pk, Reason.EXECUTOR_FAILED, "The program ran before it had joined its gang.")
+            return
         seen: dict[str, object] = {}
-        is_alone = lease.is_joining and report.state in _ALIVE  # it may run in the gang's next generation, not before
-        if report.state in _ALIVE and lease.running_at is None and not is_alone:
+        if report.state in _ALIVE and lease.running_at is None:
             seen = {"running_at": received_at, "observed_until": received_at}
         elif report.state in ATTEMPT_ENDS and lease.running_at is not None:
             seen = {"observed_until": max(received_at, lease.observed_until or received_at)}
@@ -190,9 +192,6 @@ def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
             reported_at=received_at,
             **seen,
         )
-        if is_alone:
-            joining.give_up(attempt)
-            return
         _move_attempt(job, attempt)
         if attempt.generation:
             generations.close_unpaid(attempt)

@@ -31,7 +31,8 @@ from marketplace.foundation import clock
 from marketplace.nodes.wake import wake_nodes
 from provider_agent.protocol import ATTEMPT_ENDS, AttemptState
 
-GROW_AGAIN_SECONDS: Final = 600  # from one growth of an attempt, or one that came to nothing, to its next
+GROW_AGAIN_SECONDS: Final = 600  # from one growth of an attempt to its next, and twice as long for each in vain
+DOUBLINGS_MAX: Final = 6
 COME_UP_SECONDS: Final = 600  # from the moment a node joins until its program gives its first healthy signal
 
 
@@ -65,11 +66,13 @@ def may_grow(job: Job, attempt: Attempt) -> Artifact | None:
 
 
 def is_rested(attempt: Attempt) -> bool:
-    """Whether its last growth, or try of one, is long enough ago for another one."""
-    since = clock.now() - timedelta(seconds=GROW_AGAIN_SECONDS)
-    if attempt.grown_at is not None and attempt.grown_at > since:
-        return False
-    return not attempt.leases.filter(is_joining=True, replaced_at__gt=since).exists()
+    """Whether its last growth, or try of one, is long enough ago for another one: nodes that wait in vain earn nothing
+    meanwhile."""
+    gone = attempt.leases.filter(is_joining=True).exclude(replaced_at=None)
+    in_vain = set(gone.values_list("replaced_at", flat=True))
+    seconds = GROW_AGAIN_SECONDS * 2 ** min(len(in_vain), DOUBLINGS_MAX)
+    tried = [*in_vain, *([attempt.grown_at] if attempt.grown_at else [])]
+    return not tried or max(tried) < clock.now() - timedelta(seconds=seconds)
 
 
 def is_ready(leases: Sequence[Lease]) -> bool:

@@ -14,6 +14,7 @@ from jobs.artifacts import uploads
 from jobs.bills.bill import make_bill
 from jobs.client.verify import lease as verify_lease
 from jobs.errors import BadManifest
+from jobs.leases import joining as joins
 from jobs.leases.sharing import MARGIN_MS
 from jobs.matching.reservations import Reservations
 from jobs.models import Artifact, Attempt, Job, Lease
@@ -261,7 +262,7 @@ def test_who_never_starts_costs_the_gang_nothing(alice):
     assert {(lease.end_reason, lease.charge_units) for lease in gone} == {("never_started", 0)}
     assert [Node.objects.get(pk=lease.node_id).failures for lease in gone] == [1, 1]
     rest(job)
-    gone.update(replaced_at=timezone.now() - timedelta(hours=1))
+    gone.update(replaced_at=timezone.now() - timedelta(days=1))
     assert grow() == 0, "they are not asked again"
 
 
@@ -290,6 +291,7 @@ def test_a_node_that_says_it_runs_before_it_has_joined_is_not_paid(alice):
     stage.send_report(third, AttemptState.RUNNING)
     third.refresh_from_db()
     assert (third.state, third.running_at, third.charge_units) == ("ended", None, 0)
+    assert (third.end_reason, Node.objects.get(pk=third.node_id).failures) == ("executor_failed", 1)
     assert stage.newest_attempt(job).generation == 0
 
 
@@ -367,10 +369,40 @@ def test_a_checkpoint_that_does_not_come_is_not_waited_for_for_ever(alice):
         stage.see_running(lease, seconds=400)
     assert grow() == 0, "much would be done again: the next checkpoint is worth waiting for"
     assert joining(job)
-    Lease.objects.joining().update(reserved_at=timezone.now() - timedelta(seconds=growing.JOIN_SECONDS_MAX + 1))
+    Lease.objects.filter(attempt__job=job, is_joining=False).update(
+        running_at=timezone.now() - timedelta(hours=9)  # so long that it is not worth to do it again
+    )
+    Lease.objects.joining().update(reserved_at=timezone.now() - timedelta(seconds=growing.PATIENCE_SECONDS + 1))
     assert grow() == 1
     assert not joining(job)
     assert stage.newest_attempt(job).generation == 0
+
+
+def test_who_is_not_ready_in_time_is_not_asked_again(alice):
+    rack(3)
+    job, _ = train(alice)
+    grow()
+    Lease.objects.joining().update(reserved_at=timezone.now() - timedelta(seconds=growing.JOIN_SECONDS_MAX + 1))
+    assert grow() == 1
+    (gone,) = Lease.objects.filter(attempt__job=job, is_joining=True)
+    assert gone.end_reason == "not_joined"
+    Lease.objects.filter(pk=gone.pk).update(replaced_at=timezone.now() - timedelta(days=1))
+    assert grow() == 0
+
+
+def test_a_growth_that_came_to_nothing_is_tried_again_later_and_later(alice):
+    rack(3)
+    job, _ = train(alice)
+    attempt = stage.newest_attempt(job)
+    for waits in (20, 40):  # minutes
+        assert grow() == 1
+        (third,) = joining(job)
+        be_ready([third])
+        joins.give_up(attempt)
+        mine = Lease.objects.filter(pk=third.pk)
+        mine.update(replaced_at=timezone.now() - timedelta(minutes=waits - 1))
+        assert grow() == 0
+        mine.update(replaced_at=timezone.now() - timedelta(minutes=waits + 1))
 
 
 def test_who_joined_and_does_not_come_up_is_left_behind_at_once(alice):
