@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from jobs import lifecycle
 from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort
@@ -43,7 +45,7 @@ from marketplace.nodes.wake import wake_nodes
 from provider_agent.protocol import AttemptState, Reason
 
 ATTEMPTS_MAX: Final = 100  # of one look
-LOOK_SECONDS_MAX: Final = 5.0  # no attempt is looked at later in it
+LOOK_SECONDS_MAX: Final = 2.0  # no attempt is looked at later in it: what waits is placed by the same task
 WAITING_MAX: Final = 50  # jobs that wait, of the same priority or a higher one: with more of them nothing grows
 REDO_MS_SOON: Final = 30_000  # what is done again is less: no later checkpoint is waited for
 PATIENCE_SECONDS: Final = 600  # from the invitation on such a checkpoint is waited for
@@ -58,26 +60,38 @@ def grow(reservations: Reservations) -> int:
     `reservations`: what was kept for jobs that wait.
     """
     live = Attempt.objects.live().filter(state=AttemptState.RUNNING, job__spec__resources__nodes__regex=r"\.\.")
+    joined = Exists(Lease.objects.joining().filter(attempt=OuterRef("pk")))
+    looks: list[tuple[UUID, Callable[[UUID], bool]]] = []
+    looks += [(pk, _join) for pk in live.filter(joined).order_by("pk").values_list("pk", flat=True)[:ATTEMPTS_MAX]]
+    wanted: dict[int, frozenset[UUID]] = {}
+    invite = partial(_invite, reservations=reservations, wanted=wanted)
+    looks += [(pk, invite) for pk in live.exclude(joined).order_by("?").values_list("pk", flat=True)[:ATTEMPTS_MAX]]
     until, count = time.monotonic() + LOOK_SECONDS_MAX, 0
-    for attempt_id in list(live.order_by("grown_at", "created_at").values_list("pk", flat=True)[:ATTEMPTS_MAX]):
+    for attempt_id, look in looks:
         if time.monotonic() > until:
             break
         with log_failures("A gang could not grow.", attempt_id=str(attempt_id)):
-            is_joined = Lease.objects.joining().filter(attempt=attempt_id).exists()
-            count += _join(attempt_id) if is_joined else _invite(attempt_id, reservations)
+            count += look(attempt_id)
     return count
 
 
 # 1. Invite.
 
 
-def _invite(attempt_id: UUID, reservations: Reservations) -> bool:
+def _invite(attempt_id: UUID, *, reservations: Reservations, wanted: dict[int, frozenset[UUID]]) -> bool:
+    """`wanted`: of each priority of a job, what jobs that wait could use; kept for the whole look."""
     attempt = Attempt.objects.select_related("job__quote__asset").get(pk=attempt_id)
     resume = resizing.may_grow(attempt.job, attempt)
     if resume is None or not resizing.is_rested(attempt):
         return False
     snapshot = fleet.take_snapshot()
-    nodes = near_nodes(attempt, snapshot, mine=_known(attempt)) - _wanted(attempt.job, snapshot)
+    nodes = near_nodes(attempt, snapshot, mine=_known(attempt)) & _free(snapshot)
+    if not nodes:
+        return False
+    priority = attempt.job.priority
+    if priority not in wanted:
+        wanted[priority] = _wanted(priority, snapshot)
+    nodes -= wanted[priority]
     gang = GrowingGang(attempt, resume, snapshot)
     if not nodes or gang.left is None:
         return False
@@ -119,15 +133,21 @@ def _reserve(attempt_id: UUID, placement: Placement) -> bool:
 
 
 def _known(attempt: Attempt) -> set[UUID]:
-    """Nodes that are or were of the gang, or could not join it; not those that waited, and by nobody's fault did not."""
+    """Nodes that are or were of the gang, or could not join it; not those that waited for it in vain."""
     known = attempt.leases.exclude(reported_reason=Reason.NOT_JOINED.value, follows_sizes=True)
     return set(known.values_list("node_id", flat=True))
 
 
-def _wanted(job: Job, snapshot: FleetSnapshot) -> frozenset[UUID]:
-    """Nodes on which a job of the same or a higher priority that waits could be placed, now or once they are free."""
+def _free(snapshot: FleetSnapshot) -> frozenset[UUID]:
+    """Nodes with a device that is free."""
+    rows = zip(snapshot.node_ids, snapshot.groups, strict=True)
+    return frozenset(node_id for node_id, groups in rows if any(group.free for group in groups))
+
+
+def _wanted(priority: int, snapshot: FleetSnapshot) -> frozenset[UUID]:
+    """Nodes on which a job of this priority or a higher one that waits could be placed, now or once they are free."""
     waiting = Job.objects.waiting().filter(
-        kind__in=placed_whole(), price_halt=None, unfunded_units=None, priority__gte=job.priority
+        kind__in=placed_whole(), price_halt=None, unfunded_units=None, priority__gte=priority
     )
     jobs = list(waiting.select_related("quote__asset")[: WAITING_MAX + 1])
     if len(jobs) > WAITING_MAX:
