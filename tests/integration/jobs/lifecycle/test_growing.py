@@ -8,6 +8,10 @@ import pytest
 from django.db.models import Sum
 from django.utils import timezone
 
+from billing import prices
+from billing.books import deposits
+from billing.models import Asset, Hold
+from billing.rails.registry import source_of
 from jobs import lifecycle, sweeps
 from jobs.api.job_views import show_job
 from jobs.artifacts import uploads
@@ -153,6 +157,38 @@ def test_what_the_leases_may_cost_together_never_grows(alice):
             assert lease.cap_usd_micros == lease.cap_units
             stage.send_report(lease, AttemptState.RUNNING, generation=round_ + 1)
     assert len(members(job)) == 4
+
+
+def test_in_a_token_the_caps_are_shared_to_the_base_unit_and_signed(alice):
+    asset = Asset.objects.create(id=7, code="WETH", scale=18, kind="erc20", chain_id=31337, contract="0x" + "ab" * 20)
+    prices.set_price(asset.pk, 3_123_456_789, actor="operator")
+    deposits.credit(
+        alice.id, 10**18, reference="31337:0xa:0", actor="chain", source=source_of("chain"), asset_id=asset.pk
+    )
+    for node in rack(3):
+        node.facts |= {"has_token_receipts": True}
+        node.save(update_fields=["facts"])
+    job, leases = train(alice, payment={"asset": "WETH"})
+    caps = [int(lease.cap_units) for lease in leases]
+    held = int(Hold.objects.get(job_id=job.pk).amount)
+    assert held - 10 <= sum(caps) <= held
+    grow()
+    be_ready(joining(job))
+    assert grow() == 1
+    after = members(job)
+    assert sum(caps) - 10 <= sum(int(lease.cap_units) for lease in after) <= sum(caps)
+    for lease in after:
+        told = assignment_of(lease, known(lease))
+        assert told.cap == int(lease.cap_units) == lease.payment_terms.cap > 0
+        assert told.payment.model_copy(update={"cap": 0}) == lease.payment_terms.model_copy(update={"cap": 0})
+    for lease in after:
+        stage.see_running(lease, seconds=120)
+        stage.bill(lease, ms=120_000)
+        stage.send_report(lease, AttemptState.RUNNING, generation=1)
+    for lease in members(job):
+        stage.finish(lease)
+    bill = make_bill(job)
+    assert bill.total_units + bill.released_units == bill.hold_units == held
 
 
 def test_both_free_nodes_are_invited_where_that_is_cheap(alice):
