@@ -35,11 +35,7 @@ NOTHING: Final = Amount(0, 0)
 
 def unspent_of(leases: Sequence[Lease]) -> Amount:
     """What live leases together may still cost, beside what they may have earned by now."""
-    kept = [earned_of(lease) for lease in leases]
-    return Amount(
-        sum(lease.cap_usd_micros for lease in leases) - sum(each.usd_micros for each in kept),
-        sum(int(lease.cap_units) for lease in leases) - sum(each.units for each in kept),
-    )
+    return _rest(leases, [earned_of(lease) for lease in leases])
 
 
 def share_anew(leases: Sequence[Lease], *, more: Amount = NOTHING) -> None:
@@ -47,10 +43,11 @@ def share_anew(leases: Sequence[Lease], *, more: Amount = NOTHING) -> None:
 
     Those that have not run yet are among them. Rounded down: the sum of the caps, and `more`, is never exceeded.
     """
-    left = unspent_of(leases).plus(more)
+    earned = [earned_of(lease) for lease in leases]  # once: it grows with the time
+    left = _rest(leases, earned).plus(more)
     rates = sum(lease.rate_usd_micros_per_hour for lease in leases) or 1
-    for lease in leases:
-        kept, rate = earned_of(lease), lease.rate_usd_micros_per_hour
+    for lease, kept in zip(leases, earned, strict=True):
+        rate = lease.rate_usd_micros_per_hour
         lease.cap_usd_micros = kept.usd_micros + left.usd_micros * rate // rates
         lease.cap_units = kept.units + left.units * rate // rates
         terms = lease.payment_terms
@@ -68,4 +65,11 @@ def earned_of(lease: Lease) -> Amount:
     return Amount(
         min(charge(lease.rate_usd_micros_per_hour, ms), lease.cap_usd_micros),
         min(charge(lease.rate_units_per_hour, ms), int(lease.cap_units)),
+    )
+
+
+def _rest(leases: Sequence[Lease], kept: Sequence[Amount]) -> Amount:
+    return Amount(
+        sum(lease.cap_usd_micros for lease in leases) - sum(each.usd_micros for each in kept),
+        sum(int(lease.cap_units) for lease in leases) - sum(each.units for each in kept),
     )

@@ -210,6 +210,8 @@ def _is_replaceable(lease: Lease) -> bool:
 
 
 def goes_on(lease: Lease) -> bool:
-    """Whether the node's program runs, is not to stop, and can be told of another generation."""
-    is_up = lease.state == LeaseState.ACTIVE and lease.reported_state == AttemptState.RUNNING
+    """Whether the node's program runs, is not to stop, and can be told of another generation; so can one that has just
+    joined, whose launcher runs."""
+    has_joined = lease.reported_state == AttemptState.PREPARING and lease.joined_generation is not None
+    is_up = lease.state == LeaseState.ACTIVE and (lease.reported_state == AttemptState.RUNNING or has_joined)
     return is_up and not lease.stop_reason and lease.follows_generations

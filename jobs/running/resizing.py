@@ -56,6 +56,7 @@ def may_grow(job: Job, attempt: Attempt) -> Artifact | None:
         return None
     members = list(attempt.leases.members())
     is_whole = all(generations.goes_on(lease) and lease.follows_sizes for lease in members)
+    is_whole = is_whole and all(lease.reported_state == AttemptState.RUNNING for lease in members)
     if not is_whole or len(members) >= most or any(map(generations.is_unpaid, members)):
         return None
     if attempt.artifacts.filter(kind="output").exists():
