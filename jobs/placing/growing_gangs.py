@@ -40,7 +40,7 @@ class GrowingGang:
 
     @property
     def _kind(self) -> str:
-        return self.leases[0].devices.values_list("kind", flat=True)[0]
+        return str(self.leases[0].devices.values_list("kind", flat=True)[0])
 
     def demand_for(self, count: int, nodes: frozenset[UUID]) -> Demand:
         """Of so many nodes more, which do their share of what is left."""
@@ -127,7 +127,7 @@ def _seconds_a_step(attempt: Attempt, first: Lease) -> float | None:
     where it has saved no two."""
     saved = Artifact.objects.credible().filter(attempt=attempt, generation=attempt.generation)
     parts = ArtifactPart.objects.filter(lease=first, artifact__in=saved).order_by("artifact__step")
-    readings = list(parts.values_list("artifact__step", "billable_ms"))
+    readings = [(step or 0, ms) for step, ms in parts.values_list("artifact__step", "billable_ms")]
     if len(readings) < 2:
         return None
     (first_step, first_ms), (last_step, last_ms) = readings[0], readings[-1]

@@ -70,7 +70,7 @@ def is_rested(attempt: Attempt) -> bool:
     """Whether its last growth, or try of one, is long enough ago for another one: nodes that wait in vain earn nothing
     meanwhile."""
     gone = attempt.leases.filter(is_joining=True).exclude(replaced_at=None)
-    in_vain = set(gone.values_list("replaced_at", flat=True))
+    in_vain = {at for at in gone.values_list("replaced_at", flat=True) if at is not None}
     seconds = GROW_AGAIN_SECONDS * 2 ** min(len(in_vain), DOUBLINGS_MAX)
     tried = [*in_vain, *([attempt.grown_at] if attempt.grown_at else [])]
     return not tried or max(tried) < clock.now() - timedelta(seconds=seconds)

@@ -313,8 +313,9 @@ def test_one_of_two_that_fails_ends_the_growth_by_its_own_fault_alone(alice):
     assert [Node.objects.get(pk=each.node_id).failures for each in (first, second)] == [1, 0]
     second.refresh_from_db()
     assert (second.end_reason, second.state) == ("not_joined", "ended")
-    (desired,) = desired_state(Node.objects.get(pk=second.node_id), [report_of(second)])[1] or [None]
-    assert desired is None or (desired.action, desired.stop_reason) == ("stop", Reason.LEASE_EXPIRED)
+    going = report_of(second).model_copy(update={"state": AttemptState.PREPARING})
+    (desired,) = desired_state(Node.objects.get(pk=second.node_id), [going])[1]
+    assert (desired.action, desired.stop_reason) == ("stop", Reason.LEASE_EXPIRED)
     assert second.node_id not in placement.request_of(job).demand.avoid
     assert first.node_id in placement.request_of(job).demand.avoid
 
