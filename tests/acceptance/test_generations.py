@@ -6,6 +6,7 @@ the other one never stops.
 
 from __future__ import annotations
 
+import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,10 @@ def test_two_nodes_of_a_rack_train_one_model_together(
 
 
 @pytest.mark.soak  # the server's tests and the runtime's have its two halves
-def test_a_third_node_joins_two_that_train(market: Market, alice: Party, trio: Party) -> None:
-    """It is told of so many steps that growing is worth it, and ends early by its own rule."""
-    market.deposit(alice, "40.00")
+def test_a_third_node_joins_two_that_train(market: Market, trio: Party) -> None:
+    """The training has so many steps that growing is worth it, and ends early by its own rule."""
+    grace = market.sign_up(f"grace-{secrets.token_hex(6)}")
+    market.deposit(grace, "50.00")
     stops = {"evaluate_every": 800, "early_stop": {"patience": 1, "min_delta": 1000}}
     spec = TINY | {
         "resources": PAIR | {"nodes": "2..3"},
@@ -77,7 +79,7 @@ def test_a_third_node_joins_two_that_train(market: Market, alice: Party, trio: P
         "budget": {"max_total": "40.00"},
         "train": TINY["train"] | stops,
     }
-    with souk_of(market, alice) as souk:
+    with souk_of(market, grace) as souk:
         job = launch(souk, spec)
         step = wait_for_checkpoint(souk, job)
         (attempt,) = souk.job(job.job_id).attempts
@@ -102,7 +104,7 @@ def test_a_third_node_joins_two_that_train(market: Market, alice: Party, trio: P
         assert [lease.node_rank for lease in attempt.leases] == [0, 1, 2]
         assert {lease.node_name for lease in attempt.leases} == set(NAMES)
         assert "Generation 1 of the gang begins at step" in wait_for("the log", lambda: log_of(souk, job.job_id), 30)
-    bill = run_json([SOUK, "bill", str(job.job_id)], alice.env(market.server))
+    bill = run_json([SOUK, "bill", str(job.job_id)], grace.env(market.server))
     assert bill["verified"] is True
     assert {line["reason"] for line in bill["bill"]["lines"]} == {"completed"}
     assert [line["unpaid_ms"] for line in bill["bill"]["lines"]] == [0, 0, 0]
