@@ -62,6 +62,8 @@ RETRY_REASONS = ("exit_nonzero", "bad_config", "bad_input", "out_of_memory", "im
 
 ASSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,15}$"
 
+NodeCount = Annotated[int, Field(ge=1, le=NODES_MAX)]  # the fewest, and the most
+
 IMAGE_CHARACTERS_MAX = 255 + len("@sha256:") + 64
 # A folder below input/ that holds what an earlier job left, or a volume.
 InputFolder = Annotated[
@@ -75,7 +77,7 @@ class Resources(Section):
     """What the job needs of each node."""
 
     gpus: int = Field(1, ge=1, le=GPUS_MAX, description=f"a whole number from 1 to {GPUS_MAX}: devices per node")
-    nodes_asked: Annotated[tuple[int, int], BeforeValidator(as_nodes)] = Field(
+    nodes_asked: Annotated[tuple[NodeCount, NodeCount], BeforeValidator(as_nodes)] = Field(
         (1, 1),
         alias="nodes",
         description=f"a whole number from 1 to {NODES_MAX}, or a range such as 2..6 of a training that grows",
