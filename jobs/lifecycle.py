@@ -40,7 +40,7 @@ from jobs.errors import (
 from jobs.escrow import holding
 from jobs.kinds.registry import kind_named, kind_of
 from jobs.kinds.retrying import NextStep
-from jobs.leases import leasing
+from jobs.leases import joining, leasing
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.pricing.price_locks import price_of, spent_usd_micros
 from jobs.quoting import quotes
@@ -241,6 +241,7 @@ def finish_attempt(
         ended_at=clock.now(),
     )
     # 2. Its leases: devices free, price frozen, the nodes' records.
+    joining.give_up(attempt)
     for lease in attempt.leases.live().select_related("node"):
         leasing.end_lease(lease, outcome.billable, reason=reason)
         if job.is_escrow:

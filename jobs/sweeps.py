@@ -31,7 +31,7 @@ from jobs.kinds.believing import is_spent
 from jobs.kinds.registry import kind_of
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.placing import reasons, requotes
-from jobs.running import generations, reports
+from jobs.running import generations, reports, resizing
 from jobs.running.preparing import PREPARE_SECONDS_MAX, is_still
 from jobs.states import JOB_WAITING, LEASE_LIVE, JobState, LeaseState
 from marketplace.foundation import clock
@@ -73,6 +73,7 @@ def sweep_leases() -> int:
             Reason.NEVER_STARTED,
             "The node was not ready in time.",
         ),
+        (resizing.unjoined(), Reason.NEVER_STARTED, "It joined the gang, and its program did not come up."),
         (live.filter(lease_until__lt=now), Reason.LEASE_EXPIRED, "The lease ran out without a word of the node."),
     ]
     count = 0
@@ -145,7 +146,7 @@ def _conclude_drained() -> int:
 
 
 def _pay_again() -> int:
-    """Gangs of which a node was replaced, and of which all have saved a checkpoint since: all of them work."""
+    """Gangs that went on in another generation, and of which all have saved a checkpoint since: all of them work."""
     later = Attempt.objects.live().filter(generation__gt=0)
     saved = Artifact.objects.complete().filter(
         attempt=OuterRef("pk"), kind="checkpoint", generation=OuterRef("generation")

@@ -7,7 +7,7 @@ from celery import shared_task
 from jobs import evaluations, sweeps
 from jobs.artifacts import charges, copies, prune, retention, volumes
 from jobs.endpoints import keys, minutes, token_payments, usage_statements
-from jobs.placing import placement, replacing
+from jobs.placing import growing, placement, replacing
 from jobs.plan_checks import keeping
 from jobs.running import lost_nodes
 from jobs.serving import audits, prepaid_windows, reconcile
@@ -16,9 +16,16 @@ from marketplace.foundation.exclusive import only_one
 
 @shared_task
 def place_jobs() -> int:
-    """Replace the lost nodes of gangs, place what waits; started by every submit, and by beat for what it missed."""
+    """Replace the lost nodes of gangs, place what waits, and let gangs grow into what is free then.
+
+    Started by every submit, and by beat for what it missed.
+    """
     with only_one("place_jobs") as is_mine:
-        return replacing.replace_lost() + placement.place_waiting() if is_mine else 0
+        if not is_mine:
+            return 0
+        tick = placement.Tick()
+        placed = replacing.replace_lost() + placement.place_waiting(tick)
+        return placed + growing.grow(tick.reservations)
 
 
 @shared_task

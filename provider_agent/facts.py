@@ -25,6 +25,7 @@ RUNTIME_FEATURES = (
     "setup",
     "requirements",
     "generations",
+    "generations.sizes",
     "requirements_lock",
     "lent_paths",
     "eval.endpoints",

@@ -9,7 +9,7 @@ reporting.py    for programs of customers' own: progress, metrics, checkpoints; 
 checking.py     a configuration checked whole, with every mistake
 launch.py       torchrun for a container: its arguments from the environment, the ranks' exit code
 spare_ranks.py  ranks of a gang, which load torch before it has met
-generations.py  outlives the ranks of its node, where a lost node of the gang is replaced
+generations.py  outlives the ranks of its node, where the gang goes on with other nodes
 rendezvous.py   waits for a gang's network interface and for its rank zero
 train/          trains language models
 serve/          serves models

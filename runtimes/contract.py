@@ -61,6 +61,7 @@ METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,39}")
 GANG_FILE = "gang.json"
 JOINED_FILE = ".gang-joined"
 LOST_PEER_FILE = ".gang-lost-peer"  # by the launcher: the generation whose ranks here ended because they lost a peer
+SIZES_FILE = ".gang-sizes"  # by a launcher that goes on in a gang of another size, at another rank: 1
 GANG_FILE_BYTES_MAX = 64 * 1024
 # What our training leaves for later ones of its customer on the same node, below its work folder, and beside it what it
 # used of earlier ones: a line KIND/KEY each. A folder counts once its manifest is written.
@@ -78,7 +79,7 @@ HASH_CHUNK_BYTES = 1 << 20
 # Of the work folder's top: what the contract puts there, which no `checkpoint.path` may be.
 RESERVED_NAMES = frozenset(
     {"checkpoint", "resume", "config.json", "events.jsonl", GANG_FILE, JOINED_FILE, LOST_PEER_FILE, NEW_CACHE_NAME}
-    | {SERVE_SOCKET}
+    | {SIZES_FILE, SERVE_SOCKET}
 )
 # A path lent/LABEL/... of a job file lies in a shared host folder, where LABEL is among the job's `lent`.
 LENT_NAME = "lent"
@@ -125,6 +126,8 @@ class Env(StrEnum):
     CHECKPOINT_KEEP = "SOUK_CHECKPOINT_KEEP"
     # The number of the gang's generation, whose successors GANG_FILE may announce; empty: none are (generations.py)
     GENERATION = "SOUK_GENERATION"
+    # "1": it is none of that generation, and joins the gang in the next one that is announced; else empty
+    JOINS_NEXT = "SOUK_JOINS_NEXT"
 
 
 class ExitCode(IntEnum):

@@ -1,4 +1,5 @@
-"""Generations of a gang: when a node is lost, the others keep their containers and go on with whoever takes its place.
+"""Generations of a gang: when a node is lost, or the gang has another size, the others keep their containers and go on
+with whoever is in it then.
 
 The agent writes `gang.json` into the work folder, first that another generation is coming, then its number, where its
 ranks meet, and the checkpoint to go on from. This process outlives the ranks: it ends those of the generation before
@@ -7,7 +8,8 @@ and starts the new. What it has joined stands in `.gang-joined`, by which the ag
 A rank that lost its peer ends by an error or an abort, or hangs. So after such an end the next generation is waited
 for, and while ranks run it is looked for too. That a peer was lost stands in `.gang-lost-peer`: the agent reports it,
 and the marketplace asks all nodes of the gang for a beat. Meanwhile the next generation's launcher and ranks load
-torch: they take the memory that the ended ranks had. Standard library only.
+torch: they take the memory that the ended ranks had. A node that joins a gang which grows begins like that: it has no
+ranks before the next generation. Standard library only.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from runtimes.contract import (
     GANG_FILE_BYTES_MAX,
     JOINED_FILE,
     LOST_PEER_FILE,
+    SIZES_FILE,
     Env,
     ExitCode,
     checkpoint_step,
@@ -39,6 +42,7 @@ from runtimes.contract import (
 # From the loss of a peer until another one is coming: its node is missed, or has shipped its last checkpoint (two
 # minutes), and another one is looked for (30 s). Who is not to wait so long is stopped by the marketplace.
 WAIT_SECONDS_MAX = 240.0
+JOIN_SECONDS_MAX = 7200.0  # of who joins: the marketplace gives up sooner
 COMING_SECONDS_MAX = 3600.0  # from then on: the agent fetches a checkpoint, which may be large
 ORPHANS_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.2
@@ -47,6 +51,7 @@ SIGNAL_CODE_BASE = 128
 LOST_PEER_CODES = frozenset({int(ExitCode.LOST_PEER), SIGNAL_CODE_BASE + signal.SIGABRT, int(ExitCode.STOPPED)})
 # What a generation changes of the environment; nothing else is the file's to set.
 CHANGING = (Env.MASTER_ADDR, Env.MASTER_PORT, Env.RESUME_FROM)
+PLACE = (Env.NODES, Env.NODE_RANK, Env.ADDRESS)  # an agent from before gangs had other sizes leaves these out
 AWAITING = "SOUK_AWAITS_GENERATION"  # of a child that is started before its generation is known
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # Linux, prctl(2)
 
@@ -85,7 +90,13 @@ class Launcher:
         """The last generation's exit code. SIGTERM is handed on; no other generation is waited for afterwards."""
         adopt_orphans()
         signal.signal(signal.SIGTERM, self._hand_on)
+        (self._work / SIZES_FILE).write_text("1")
         (self._work / JOINED_FILE).write_text(str(self._current.number))
+        if self._env.get(Env.JOINS_NEXT):
+            first = self._wait_to_join()
+            if first is None:
+                return int(ExitCode.LOST_PEER)
+            self._join(first)
         while True:
             code, newer = self._run_ranks()
             if newer is None and code in LOST_PEER_CODES and self._stop is None:
@@ -119,13 +130,22 @@ class Launcher:
         with contextlib.suppress(OSError):  # a full disk: then the lost node is missed later
             (self._work / LOST_PEER_FILE).write_text(str(self._current.number))  # its agent reports it at once
         _say(f"A peer may be lost: waiting {WAIT_SECONDS_MAX:.0f} s for another one.")
+        return self._await_next(WAIT_SECONDS_MAX)
+
+    def _wait_to_join(self) -> Generation | None:
+        """The generation in which this node joins the gang; None where it does not, or the program is to end."""
+        _say("Waiting to join a gang that grows.")
+        return self._await_next(JOIN_SECONDS_MAX)
+
+    def _await_next(self, seconds: float) -> Generation | None:
+        """The next generation, whose ranks load torch meanwhile; None where none is announced in so many seconds."""
         self._next = self._start({**self._env, Env.GENERATION: "", AWAITING: "1"}, stdin=subprocess.PIPE)
         began = time.monotonic()
         while self._stop is None:
             found = self._announced()
             if found.newer is not None:
                 return found.newer
-            if time.monotonic() - began > (COMING_SECONDS_MAX if found.is_coming else WAIT_SECONDS_MAX):
+            if time.monotonic() - began > (COMING_SECONDS_MAX if found.is_coming else seconds):
                 break
             time.sleep(POLL_SECONDS)
         return None
@@ -243,9 +263,10 @@ def _generation(body: Mapping[str, object], after: int) -> Generation | None:
     number, step, environment = (body.get(name) for name in ("generation", "resumed_step", "environment"))
     if not (isinstance(number, int) and isinstance(step, int) and isinstance(environment, dict)) or number <= after:
         return None
-    if not all(isinstance(environment.get(name), str) for name in CHANGING):
+    names = [*CHANGING, *(name for name in PLACE if name in environment)]
+    if not all(isinstance(environment.get(name), str) for name in names):
         return None
-    return Generation(number, {name: environment[name] for name in CHANGING}, step)
+    return Generation(number, {name: environment[name] for name in names}, step)
 
 
 def _say(line: str) -> None:

@@ -49,7 +49,10 @@ class LeaseInline(admin.TabularInline[Lease, Attempt]):
     extra = 0
     can_delete = False
     show_change_link = True
-    fields = readonly_fields = ("node", "node_rank", "state", "reported_state", "billable_ms", "charge_usd_micros")
+    fields = readonly_fields = (
+        *("node", "node_rank", "is_joining", "joined_generation"),
+        *("state", "reported_state", "billable_ms", "charge_usd_micros"),
+    )
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from django.conf import settings
@@ -15,9 +15,11 @@ from jobs.escrow.views import show_hold
 from jobs.models import Artifact, Attempt, FollowingEvaluation, Job, Lease, StorageCharge
 from jobs.pricing.costs import NO_CLAIM, Claim, cost_of, newest_claims, total_of
 from jobs.spec.units import parse_money
-from jobs.states import JOB_ENDS, ArtifactState
-from jobs.wire import ArtifactView, AttemptView, EvaluationView, JobView, LeaseView, StorageView
+from jobs.states import JOB_ENDS, LEASE_LIVE, ArtifactState
+from jobs.wire import ArtifactView, AttemptView, EvaluationView, GenerationView, JobView, LeaseView, StorageView
+from marketplace.foundation.models import Event
 
+GENERATIONS_SHOWN_MAX = 100  # of a job
 ATTEMPTS_MAX = 100  # shown with a job, the newest; an endpoint that is years old had thousands
 
 
@@ -34,12 +36,13 @@ def show_job(job: Job) -> JobView:
     """One job with everything: its newest attempts with their leases, and its spec."""
     all_of_them = job.attempts.select_related("resume_artifact").prefetch_related("leases__node", "leases__devices")
     attempts = sorted(all_of_them.order_by("-number")[:ATTEMPTS_MAX], key=lambda attempt: attempt.number)
+    generations = _generations([attempt.pk for attempt in attempts if attempt.generation])
     leases = list(Lease.objects.filter(attempt__job=job))
     claims = newest_claims([lease.id for lease in leases])
     view = _show_job(job, cost_usd_micros=total_of(leases, claims))
     return view.model_copy(
         update={
-            "attempts": [_show_attempt(attempt, claims) for attempt in attempts],
+            "attempts": [_show_attempt(attempt, claims, generations[attempt.pk]) for attempt in attempts],
             "spec": job.spec,
             "escrow": show_hold(job.id) if job.is_escrow else None,
             "prices": list_prices(job),
@@ -122,7 +125,28 @@ def _show_evaluation(job: Job) -> EvaluationView | None:
     )
 
 
-def _show_attempt(attempt: Attempt, claims: Mapping[UUID, Claim]) -> AttemptView:
+def _generations(attempt_ids: Collection[UUID]) -> defaultdict[UUID, list[GenerationView]]:
+    """Of each attempt, the oldest first."""
+    found: defaultdict[UUID, list[GenerationView]] = defaultdict(list)
+    if not attempt_ids:
+        return found
+    events = Event.objects.filter(subject_kind="attempt", subject_id__in=attempt_ids, data__has_key="generation")
+    for event in reversed(events.order_by("-id")[:GENERATIONS_SHOWN_MAX]):
+        data = event.data
+        found[event.subject_id].append(
+            GenerationView(
+                number=data["generation"],
+                at=event.created_at,
+                reason=event.reason,
+                resumed_step=data["resumed_step"],
+                grown_to=data.get("grown_to"),
+                shrunk_to=data.get("shrunk_to"),
+            )
+        )
+    return found
+
+
+def _show_attempt(attempt: Attempt, claims: Mapping[UUID, Claim], generations: list[GenerationView]) -> AttemptView:
     leases = sorted(attempt.leases.all(), key=lambda lease: (lease.node_rank, lease.reserved_at))
     return AttemptView(
         attempt_id=attempt.id,
@@ -137,6 +161,7 @@ def _show_attempt(attempt: Attempt, claims: Mapping[UUID, Claim]) -> AttemptView
         running_at=attempt.running_at,
         ended_at=attempt.ended_at,
         leases=[_show_lease(lease, claims.get(lease.id, NO_CLAIM)) for lease in leases],
+        generations=generations,
     )
 
 
@@ -156,6 +181,7 @@ def _show_lease(lease: Lease, claim: Claim) -> LeaseView:
         asset=lease.payment.get("asset", "USD"),
         rate_units_per_hour=lease.rate_units_per_hour,
         charge_units=cost.charge_units,
+        is_joining=lease.is_joining and lease.state in LEASE_LIVE,
     )
 
 

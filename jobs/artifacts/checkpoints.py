@@ -86,7 +86,7 @@ def _mistakes(part: ArtifactPart, artifact: Artifact, job: Job) -> Iterator[str]
             yield f"its files have {has} bytes, and {artifact.step} steps take at least {needs}"
     manifest = read_json(part, MANIFEST_NAME, MANIFEST_BYTES_MAX)
     known = {"step": artifact.step, "node_rank": part.node_rank, "nodes": artifact.parts_expected}
-    leases = artifact.attempt.leases.filter(replaced_at=None) if artifact.attempt else ()
+    leases = artifact.attempt.leases.filter(replaced_at=None, is_joining=False) if artifact.attempt else ()
     known["world_size"] = sum(lease.device_count for lease in leases)
     yield from _differences(MANIFEST_NAME, manifest, known)
     listed = manifest.get("files")

@@ -21,6 +21,7 @@ from jobs.artifacts.parts import uploads_for, verify_bytes
 from jobs.artifacts.prune import abandon, prune_checkpoints, prune_prepared
 from jobs.errors import ArtifactClosed, ArtifactNotFound, BadManifest, ManifestChanged
 from jobs.leases.fencing import require_fence, require_live
+from jobs.leases.gangs import rank_of
 from jobs.leases.leasing import GRACE_MS
 from jobs.models import Artifact, ArtifactKind, ArtifactPart, Lease
 from jobs.states import ArtifactState
@@ -35,8 +36,6 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
     Raises BadManifest, StorageFull, ArtifactClosed, ManifestChanged.
     """
     files = accept_files(request.files, may_be_empty=request.kind == "output")
-    if request.node_rank != lease.node_rank:
-        raise BadManifest(f"This node's rank is {lease.node_rank}, not {request.node_rank}.")
     if (request.kind == "checkpoint") != (request.step is not None):
         raise BadManifest("A checkpoint has a step, and nothing else has one.")
     if request.step is not None:
@@ -53,10 +52,14 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
         lease = require_live(lease.pk, fence=fence)
         if request.kind == "checkpoint" and request.generation != lease.attempt.generation:
             raise BadManifest("The gang went on with another generation meanwhile.")
+        if lease.is_joining:
+            raise BadManifest("This node has not joined its gang yet.")
+        if request.node_rank != (rank := rank_of(lease)):
+            raise BadManifest(f"This node's rank is {rank}, not {request.node_rank}.")
         artifact = _find_or_create(lease, request)
         part, is_new = ArtifactPart.objects.get_or_create(
             artifact=artifact,
-            node_rank=lease.node_rank,
+            node_rank=rank,
             defaults={
                 "lease": lease,
                 "files": files,
@@ -125,7 +128,7 @@ def _find_or_create(lease: Lease, request: ArtifactBegin) -> Artifact:
         defaults={
             "organisation_id": job.organisation_id,
             "job": job,
-            "parts_expected": 1 if request.kind == "prepared" else lease.attempt.leases.live().count(),
+            "parts_expected": 1 if request.kind == "prepared" else lease.attempt.leases.members().count(),
         },
     )
     if is_new:

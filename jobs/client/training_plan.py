@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jobs.client.errors import NothingFits, UsageMistake
 from jobs.spec import Spec, TrainSection, kind_of
 from jobs.spec.kinds.shared_folders import lent_paths
-from jobs.spec.kinds.train import training_tokens
+from jobs.spec.kinds.train import node_counts, training_tokens
 from jobs.spec.units import MEMORY_MIB_MAX
 from jobs.wire import PlanChecks, QuoteView
 from runtimes.contract import lent_label, shipped_model_config, shipped_models
@@ -45,6 +45,7 @@ class TrainingPlan:
     flops_per_token: float = 0.0
     flops: float | None = None  # of all tokens, where their number is known
     ranks: int = 1
+    nodes_max: int = 1  # that it may grow to; no more than it is placed on, where it does not
     sequence_length: int = 0
     memory: Memory | None = None
     needed_bytes: int = 0  # of a device
@@ -276,13 +277,18 @@ def _reckon(spec: Spec, shape: ModelShape, config: Settings) -> TrainingPlan:
     resources, lora = spec.resources, config.lora
     of_models = memory_of_models(resources.models)
     memory_bytes = resources.memory_mib * MIB or of_models
-    place = Place(
-        resources.devices,
-        nodes=resources.nodes,
-        memory_bytes=memory_bytes or 0,
-        is_gpu=resources.kind == "gpu",  # of `any` the processor counts, whose numbers are larger
-        has_bfloat16=have_bfloat16(resources.models),
-    )
+    places = [
+        Place(
+            resources.gpus * nodes,
+            nodes=nodes,
+            memory_bytes=memory_bytes or 0,
+            is_gpu=resources.kind == "gpu",  # of `any` the processor counts, whose numbers are larger
+            has_bfloat16=have_bfloat16(resources.models),
+        )
+        for nodes in node_counts(spec)
+    ]
+    # Of a training that grows the size of its gang that needs most on a device.
+    place = max(places, key=lambda each: reckon_memory(shape, config, each).peak)
     memory = reckon_memory(shape, config, place)
     adapters = shape.layers * shape.adapter_parameters(lora.rank, lora.targets) if lora else 0
     one = flops_per_token(shape, length=config.length, trained_base=lora is None, adapters=adapters)
@@ -296,7 +302,8 @@ def _reckon(spec: Spec, shape: ModelShape, config: Settings) -> TrainingPlan:
         trained_parameters=adapters or shape.parameters,
         flops_per_token=one,
         flops=None if tokens is None else one * tokens,
-        ranks=place.ranks,
+        ranks=resources.devices,
+        nodes_max=resources.nodes_max,
         sequence_length=config.length,
         memory=memory,
         needed_bytes=needed_bytes(memory, place),

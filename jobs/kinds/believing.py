@@ -50,6 +50,7 @@ ORDERED: Final = frozenset(
         Reason.REPLICA_UNHEALTHY,
         Reason.REPLICA_WRONG,
         Reason.FALSE_REASON,
+        Reason.NOT_JOINED,
     }
 )
 

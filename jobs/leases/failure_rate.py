@@ -19,7 +19,8 @@ def mean_seconds_to_failure(attempt: Attempt) -> int:
 
     By what was billed on each node and the attempts that ended by its fault: the server's own figures, no node's word.
     """
-    nodes = {lease.node_id: lease.node for lease in attempt.leases.filter(replaced_at=None).select_related("node")}
+    leases = attempt.leases.filter(replaced_at=None, is_joining=False).select_related("node")
+    nodes = {lease.node_id: lease.node for lease in leases}
     worked = Lease.objects.filter(node__in=nodes).values("node_id").annotate(ms=Sum("billable_ms"))
     seconds = {row["node_id"]: (row["ms"] or 0) / 1000 for row in worked}
     rates = [

@@ -9,6 +9,7 @@ from django.db import connection
 
 from jobs.errors import NoGangPort
 from jobs.models import Attempt, Lease
+from jobs.models.querysets import LeaseQuerySet
 from jobs.states import LEASE_LIVE
 from marketplace.nodes.fabrics.overlays import OVERLAYS, gang_kind
 from marketplace.nodes.models import Node
@@ -37,13 +38,46 @@ def choose_port(seed: int, node_ids: Iterable[UUID]) -> int:
     raise NoGangPort(ports=GANG_PORTS)
 
 
+def next_port(attempt: Attempt, node_ids: Iterable[UUID]) -> int:
+    """Where the ranks of an attempt's next generation meet, on these nodes; raises NoGangPort.
+
+    With an overlay, which a lost node is no member of any more, it is the port that the gang has, and it has to be free
+    on who joins. Without one it is another port, to which what is left on a lost node does not know the way.
+    """
+    nodes, first = list(node_ids), attempt.leases.members().order_by("node_rank").first()
+    if first is None or not gang_place(first).overlay:
+        return choose_port(attempt.master_port + 1, nodes)
+    mine = set(attempt.leases.live().values_list("node_id", flat=True))
+    if not set(nodes) - mine:
+        return attempt.master_port
+    if choose_port(attempt.master_port - GANG_PORT_FIRST, set(nodes) - mine) != attempt.master_port:
+        raise NoGangPort(ports=GANG_PORTS)
+    return attempt.master_port
+
+
+def gang_of(lease: Lease) -> LeaseQuerySet:
+    """The leases of a lease's gang by rank; of one that waits to join it, with all who do."""
+    live = lease.attempt.leases.live() if lease.is_joining else lease.attempt.leases.members()
+    return live.order_by("node_rank")
+
+
+def rank_of(lease: Lease) -> int:
+    """A live lease's rank among the nodes of its gang. It is its `node_rank`, by which its streams are known, as long
+    as the gang has lost none with a smaller one."""
+    return gang_of(lease).filter(node_rank__lt=lease.node_rank).count() if lease.node_rank else 0
+
+
 def gang_place(lease: Lease) -> GangPlace:
-    """A lease's place in its gang. Where every member's node makes the same overlay, with the members by rank."""
+    """A lease's place in its gang. Where every member's node makes the same overlay, with the members by rank.
+
+    Of one that waits to join the gang it is its place there, in the gang with all who join it.
+    """
     attempt = lease.attempt
-    nodes = [each.node for each in attempt.leases.live().select_related("node").order_by("node_rank")]
+    leases = list(gang_of(lease).select_related("node"))
+    nodes = [each.node for each in leases]
     place = GangPlace(
         nodes=len(nodes),
-        node_rank=lease.node_rank,
+        node_rank=[each.pk for each in leases].index(lease.pk) if lease in leases else lease.node_rank,
         devices_per_node=lease.device_count,
         master_address=nodes[0].fabric_address or "127.0.0.1",
         master_port=attempt.master_port,

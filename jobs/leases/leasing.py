@@ -49,8 +49,16 @@ class LeasePrice:
     lock: PriceLock | None = None  # the token's price, where it is not the quote's
 
 
-def reserve(attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_rank: int, price: LeasePrice) -> Lease:
-    """Take `devices` for `attempt` at a frozen price.
+def reserve(
+    attempt: Attempt,
+    offer: Offer,
+    devices: Sequence[Device],
+    *,
+    node_rank: int,
+    price: LeasePrice,
+    is_joining: bool = False,
+) -> Lease:
+    """Take `devices` for `attempt` at a frozen price; `is_joining`: its gang runs without them until it grows.
 
     Raises DeviceTaken when another lease was faster, AssetTooCoarse for a rate of nothing, NoWallet.
     """
@@ -72,6 +80,7 @@ def reserve(attempt: Attempt, offer: Offer, devices: Sequence[Device], *, node_r
                 offer=offer,
                 fence=_next_fence(),
                 node_rank=node_rank,
+                is_joining=is_joining,
                 device_count=len(devices),
                 price_usd_micros_per_device_hour=price.price_usd_micros,
                 rate_usd_micros_per_hour=rate_usd_micros,

@@ -13,6 +13,7 @@ fabrics.py            which nodes reach each other
 link_speeds.py        what lies between the nodes of a gang, read for the places that are shown
 places.py             one node or a gang that takes a whole demand, with its cost
 score.py              the score of a place: its expected cost to complete
+growth.py             whether more nodes are worth it for a gang that trains
 reservations.py       what is kept for a job that waits
 match.py              places a batch of waiting jobs
 reference.py          the price on which a quote's ceiling rests

@@ -54,6 +54,9 @@ class Attempt(models.Model):
     broken_at = models.DateTimeField(null=True, blank=True)  # since when it waits for others in lost nodes' places
     # When a node reported that its ranks lost a peer, and all nodes of this generation were asked for a beat.
     suspected_at = models.DateTimeField(null=True, blank=True)
+    grown_at = models.DateTimeField(null=True, blank=True)  # when it last went on with more nodes than before
+    # Of all its growths, by the formulas of jobs/matching/growth.py: starts, and work that was done again.
+    growth_usd_micros = models.PositiveBigIntegerField(default=0, db_default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     running_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
@@ -126,7 +129,12 @@ class Lease(models.Model):
         default=list, blank=True, db_default=models.Value([], models.JSONField())
     )
     follows_generations = models.BooleanField(default=False, db_default=False)  # its program goes on in a later one
-    replaced_at = models.DateTimeField(null=True, blank=True)  # when another lease took its place in the same attempt
+    follows_sizes = models.BooleanField(default=False, db_default=False)  # the same, in a gang of another size
+    # Its attempt grows: its program waits for the gang's next generation, and until then it is none of the gang.
+    is_joining = models.BooleanField(default=False, db_default=False)
+    joined_generation = models.PositiveSmallIntegerField(null=True, blank=True)  # in which it joined; None: a first one
+    # When another lease took its place in the same attempt, or the others went on without it.
+    replaced_at = models.DateTimeField(null=True, blank=True)
     checkpoint_ms = models.PositiveBigIntegerField(null=True, blank=True)  # where the rule billed up to a checkpoint
     reserved_at = models.DateTimeField(auto_now_add=True)
     active_at = models.DateTimeField(null=True, blank=True)
@@ -191,7 +199,7 @@ class Lease(models.Model):
 
     @property
     def end_reason(self) -> str:
-        """Why it ended: as its attempt did, or for a reason of its own where another lease took its place."""
+        """Why it ended: as its attempt did, or for a reason of its own where the attempt went on without it."""
         return self.reported_reason if self.replaced_at is not None else self.attempt.reason
 
     @property

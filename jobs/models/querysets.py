@@ -60,6 +60,14 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
         """Leases that hold their devices."""
         return self.filter(state__in=LEASE_LIVE)
 
+    def members(self) -> LeaseQuerySet:
+        """Live leases of which gangs consist: not those that wait to join one, which grows."""
+        return self.live().filter(is_joining=False)
+
+    def joining(self) -> LeaseQuerySet:
+        """Live leases that wait to join their attempt's gang."""
+        return self.live().filter(is_joining=True)
+
 
 class ArtifactQuerySet(models.QuerySet["Artifact"]):
     def complete(self) -> ArtifactQuerySet:

@@ -67,13 +67,13 @@ class Tick:
     reservations: Reservations = field(default_factory=Reservations)
 
 
-def place_waiting() -> int:
+def place_waiting(tick: Tick | None = None) -> int:
     """Place batch after batch down the queue, until every job that waits was looked at, also those that came meanwhile.
 
     A tick ends before that after BATCHES_MAX or TICK_SECONDS_MAX. Jobs that fit nowhere are not at its head the next
-    time, nor are those without money; so the tick after it comes further.
+    time, nor are those without money; so the tick after it comes further. `tick` has what it kept for those that wait.
     """
-    tick, placed, until = Tick(), 0, time.monotonic() + TICK_SECONDS_MAX
+    tick, placed, until = tick or Tick(), 0, time.monotonic() + TICK_SECONDS_MAX
     for _ in range(BATCHES_MAX):
         seen = len(tick.seen)
         placed += place_batch(tick)
@@ -216,7 +216,9 @@ def _port(job: Job, number: int, placement: Placement) -> int:
     return choose_port(job.id.int + number, [slot.node_id for slot in placement.slots])
 
 
-def reserve_slot(attempt: Attempt, slot: SlotTaken, rank: int, price: leasing.LeasePrice) -> Lease:
+def reserve_slot(
+    attempt: Attempt, slot: SlotTaken, rank: int, price: leasing.LeasePrice, *, is_joining: bool = False
+) -> Lease:
     """Reserve a slot as the snapshot had it; raises DeviceTaken where its offer, its devices or the node's isolation
     changed since then."""
     offer = Offer.objects.rentable().select_related("node__provider").filter(pk=slot.offer_id).first()
@@ -235,6 +237,7 @@ def reserve_slot(attempt: Attempt, slot: SlotTaken, rank: int, price: leasing.Le
         devices,
         node_rank=rank,
         price=price,
+        is_joining=is_joining,
     )
 
 
@@ -272,7 +275,8 @@ def _avoided(job: Job) -> frozenset[UUID]:
     at_fault |= Q(attempt__reason__in=[Reason.BAD_CHECKPOINT.value, Reason.IMAGE_UNAVAILABLE.value])
     failed = Lease.objects.filter(at_fault, attempt__job=job)
     failed = failed.filter(reported_reason=F("attempt__reason"))  # who only was in the gang is not avoided
-    failed |= Lease.objects.filter(attempt__job=job, replaced_at__isnull=False)
+    gone = Lease.objects.filter(attempt__job=job, replaced_at__isnull=False)
+    failed |= gone.exclude(reported_reason=Reason.NOT_JOINED.value)  # its gang did not grow, by nobody's fault
     rows = list(failed.values_list("node_id", "node__provider_id", "reported_reason"))
     nodes = {node_id for node_id, _, _ in rows}
     # An image, or what a shared host folder holds, is a provider's on all of its nodes. An agent's word alone tells a

@@ -16,7 +16,7 @@ from django.db import transaction
 from jobs import lifecycle
 from jobs.errors import AssetTooCoarse, DeviceTaken, NoGangPort
 from jobs.leases import leasing
-from jobs.leases.gangs import choose_port, gang_place
+from jobs.leases.gangs import next_port
 from jobs.matching import fleet
 from jobs.matching.demand import Demand, MatchRequest
 from jobs.matching.match import Placement, match
@@ -50,7 +50,9 @@ def _replace(attempt_id: UUID) -> bool:
     if not lost:
         return False
     request = request_of(attempt.job)
-    demand = _demand(request.demand, lost, near=_near(attempt, snapshot))
+    nodes = attempt.leases.members().count()
+    mine = set(attempt.leases.values_list("node_id", flat=True))  # who was of it before is not taken again
+    demand = _demand(request.demand, lost, near=near_nodes(attempt, snapshot, mine=mine), nodes=nodes)
     found = match([MatchRequest(request.key, demand)], snapshot).placements.get(request.key)
     if found is None:
         return False
@@ -63,15 +65,15 @@ def _replace(attempt_id: UUID) -> bool:
         return False
 
 
-def _demand(whole: Demand, lost: Sequence[Lease], *, near: frozenset[UUID]) -> Demand:
-    """Nodes in the place of the lost ones: equal devices, which do their share of what is left."""
+def _demand(whole: Demand, lost: Sequence[Lease], *, near: frozenset[UUID], nodes: int) -> Demand:
+    """Nodes in the place of the lost ones: equal devices, which do their share of what is left for `nodes`."""
     kinds = {device.kind for lease in lost for device in lease.devices.all()}
     return replace(
         whole,
         nodes=len(lost),
         kind=kinds.pop() if len(kinds) == 1 else whole.kind,
         cap_usd_micros=sum(lease.cap_usd_micros - _cost_usd_micros(lease) for lease in lost),
-        work_flops=whole.work_flops and whole.work_flops * len(lost) / whole.nodes,
+        work_flops=whole.work_flops and whole.work_flops * len(lost) / nodes,
         only_nodes=near,
         runtime_features=whole.runtime_features | {generations.FEATURE},
     )
@@ -82,10 +84,9 @@ def _cost_usd_micros(lease: Lease) -> int:
     return min(charge(lease.rate_usd_micros_per_hour, lease.paid_of(lease.observed_ms)), lease.cap_usd_micros)
 
 
-def _near(attempt: Attempt, snapshot: FleetSnapshot) -> frozenset[UUID]:
-    """The nodes that reach all that is left of the gang, in the same way, and were not of it before."""
-    mine = set(attempt.leases.values_list("node_id", flat=True))
-    rest = set(attempt.leases.live().values_list("node_id", flat=True)) - {
+def near_nodes(attempt: Attempt, snapshot: FleetSnapshot, *, mine: set[UUID]) -> frozenset[UUID]:
+    """The nodes that reach all that is left of the gang, in the same way, but for these."""
+    rest = set(attempt.leases.members().values_list("node_id", flat=True)) - {
         lease.node_id for lease in generations.lost_leases(attempt)
     }
     fabrics = {fabric for node, fabric in zip(snapshot.node_ids, snapshot.fabrics, strict=True) if node in rest}
@@ -106,7 +107,9 @@ def _take(attempt_id: UUID, found: Placement) -> bool:
     lost = generations.lost_leases(attempt)
     if len(lost) != len(found.slots) or not all(reports.is_drained(lease) for lease in lost):
         return False
-    generations.begin(job, attempt, lost, master_port=_port(attempt, lost, found))
+    rest = [lease.node_id for lease in attempt.leases.members()]
+    port = next_port(attempt, [*rest, *(slot.node_id for slot in found.slots)])
+    generations.begin(job, attempt, lost, master_port=port)
     for before, slot in zip(lost, found.slots, strict=True):
         before.refresh_from_db()
         rate = slot.price_usd_micros * len(slot.device_ids)
@@ -126,12 +129,3 @@ def _take(attempt_id: UUID, found: Placement) -> bool:
         )
     wake_nodes(list(attempt.leases.values_list("node_id", flat=True)))
     return True
-
-
-def _port(attempt: Attempt, lost: Sequence[Lease], found: Placement) -> int:
-    """Where the ranks meet: of an overlay, which the lost node is no member of any more, as before; else another port,
-    to which what is left on the lost node does not know the way."""
-    nodes = [lease.node_id for lease in attempt.leases.live()]
-    if gang_place(lost[0]).overlay:
-        return attempt.master_port
-    return choose_port(attempt.master_port + 1, [*nodes, *(slot.node_id for slot in found.slots)])

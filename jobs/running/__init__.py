@@ -5,6 +5,7 @@ reports.py       reported states move attempts and jobs
 lost_nodes.py    a node that fell silent loses its leases, and its jobs are tried again
 suspicions.py    a gang that lost a peer: which of its nodes send no beat when they are asked for one
 generations.py   a gang's lost node is replaced, and the rest of its attempt goes on
+resizing.py      more nodes join a gang, or it goes on with fewer
 causes.py        of several bad ends of one attempt, the first in truth; what an end counts as
 streams.py       logs and events, appended and read by offset
 stream_polls.py  polls of them that wait, many at once

@@ -101,6 +101,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
     """The signed order to run one lease's part of its attempt; opens the job's secrets for it."""
     attempt, job = lease.attempt, lease.attempt.job
     kind = kind_of(job)
+    resume_id = None if lease.is_joining else attempt.resume_artifact_id  # who joins is told when it does
     execution = kind.execution(attempt)
     spec = execution.spec
     secrets = json.loads(signing.decrypt_secret(job.sealed_secrets)) if job.sealed_secrets else {}
@@ -120,7 +121,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         env=_given(spec.env, execution.program),
         secrets=_given(secrets, execution.program) | _renamed(secrets, kind.spec_kind.runtime_secrets(spec)),
         input_artifact_id=execution.input_artifact_id,
-        resume_artifact_id=attempt.resume_artifact_id,
+        resume_artifact_id=resume_id,
         prepared_artifact_id=kept.pk if (kept := prepared.find_for(lease)) else None,
         checkpoint=CheckpointPolicy(
             every_steps=spec.checkpoint.every_steps,
@@ -131,6 +132,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         ),
         gang=gang_place(lease),
         generation=attempt.generation,
+        joins_next=lease.is_joining,
         network=spec.network,
         lent=spec.lent,
         outputs=spec.outputs,

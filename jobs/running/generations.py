@@ -1,8 +1,9 @@
-"""Generations of a gang's attempt: a lost node is replaced, and the leases of the others go on.
+"""Generations of a gang's attempt: a lost node is replaced, or the gang has another size, and the other leases go on.
 
     waits_for_others   whether an attempt that lost nodes waits for others in their place; asked by reports.conclude
     lost_leases        the leases to replace, once nothing more is to come of them
-    begin              the next generation: the lost leases end, and the attempt goes on from its newest checkpoint
+    begin              the next generation: the lost leases end, those that wait join, and the attempt goes on from its
+                       newest checkpoint
     close_unpaid       all of a generation runs: from now on the leases are paid again
 
 What the others did after the checkpoint is done again, and until the new generation runs they only wait: neither is
@@ -23,7 +24,7 @@ from django.db.models import F
 from billing.charging import metering
 from jobs.artifacts.prune import abandon
 from jobs.kinds.registry import kind_of
-from jobs.leases import leasing
+from jobs.leases import joining, leasing
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
 from jobs.running import causes
 from jobs.running.run_soon import run_soon
@@ -37,6 +38,10 @@ REPLACE_SECONDS: Final = 30  # the launchers of the others wait for 240, most of
 GENERATIONS_MAX: Final = 1000  # of one attempt
 RECEIPT_AGE_MS_MAX: Final = 120_000
 FEATURE: Final = "generations"  # of an agent that knows them
+GROWN: Final = "grown"  # the reason in the event of a generation with more nodes
+# How long the others are paid when a gang grows, until all of it run. They trained until then, and who joins has
+# loaded its program already; who pays for longer would pay a provider for a node that never comes up.
+JOIN_PAID_MS: Final = 60_000
 _UP: Final = frozenset({AttemptState.RUNNING, AttemptState.SUCCEEDED})
 REPLACEABLE: Final = frozenset(
     {
@@ -69,15 +74,21 @@ def waits_for_others(job: Job, attempt: Attempt) -> bool:
 
 def lost_leases(attempt: Attempt) -> list[Lease]:
     """The live leases whose nodes are lost, by rank."""
-    return list(attempt.leases.live().filter(reported_state__in=ATTEMPT_ENDS).order_by("node_rank"))
+    return list(attempt.leases.members().filter(reported_state__in=ATTEMPT_ENDS).order_by("node_rank"))
 
 
-def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int) -> None:
-    """End the lost leases of a locked job's attempt, and let the rest go on from its newest checkpoint.
+def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int, size: int | None = None) -> None:
+    """End the lost leases of a locked job's attempt, and let the rest go on from its newest checkpoint; where none is
+    lost, with the leases that wait to join it.
 
-    Call it in the transaction that reserves the leases which take their places.
+    Call it in the transaction that reserves the leases which take their places. `size`: how many nodes the gang has
+    from now on, where that changes.
     """
     resume = Artifact.objects.resumable(job).first()
+    rest = [lease for lease in attempt.leases.members() if lease.pk not in {each.pk for each in lost}]
+    joined = [] if lost else list(attempt.leases.joining())
+    if lost:
+        joining.give_up(attempt)  # what it was to join is another gang now
     for lease in lost:
         reason = Reason(lease.reported_reason)
         lease.replaced_at = clock.now()
@@ -92,25 +103,32 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     attempt.resume_artifact, attempt.master_port = resume, master_port
     changed = ["generation", "began_from", "broken_at", "suspected_at", "resume_artifact", "master_port"]
     attempt.save(update_fields=changed)
+    for lease in joined:
+        lease.is_joining, lease.joined_generation = False, attempt.generation
+        lease.save(update_fields=["is_joining", "joined_generation"])
     for artifact in Artifact.objects.filter(attempt=attempt, kind="checkpoint", state=ArtifactState.UPLOADING):
         abandon(artifact, reason="another_generation")
     saved = dict(ArtifactPart.objects.filter(artifact=resume).values_list("lease_id", "billable_ms"))
-    for lease in attempt.leases.live():
-        if not _is_unpaid(lease):  # else the generation before never ran
+    for lease in rest:
+        if not is_unpaid(lease):  # else the generation before never ran
             paid_until = lease.unpaid[-1][1] if lease.unpaid else 0
-            lease.unpaid = [*lease.unpaid, [max(saved.get(lease.pk, 0), paid_until), None, _unmetered_ms(lease)]]
+            # What is done again for the sake of a growth was no node's doing, and the wait for who joins is short.
+            start = saved.get(lease.pk, 0) if lost else lease.observed_ms + JOIN_PAID_MS
+            lease.unpaid = [*lease.unpaid, [max(start, paid_until), None, _unmetered_ms(lease)]]
             lease.save(update_fields=["unpaid"])
     Event.objects.create(
         subject_kind="attempt",
         subject_id=attempt.pk,
         from_state=attempt.state,
         to_state=attempt.state,
-        reason=lost[0].reported_reason,
+        reason=lost[0].reported_reason if lost else GROWN,
         data={
             "generation": attempt.generation,
             "lost_nodes": [str(lease.node_id) for lease in lost],
             "resumed_step": resume.step if resume else 0,
-        },
+        }
+        | ({"joined_nodes": [str(lease.node_id) for lease in joined]} if joined else {})
+        | ({"shrunk_to" if lost else "grown_to": size} if size else {}),
     )
 
 
@@ -118,13 +136,14 @@ def close_unpaid(attempt: Attempt, *, has_begun: bool = False) -> int:
     """Pay the leases of a locked job's attempt again, where all of them run, or (`has_begun`) a checkpoint of all of
     them shows that they did: one node that never says that it runs keeps nobody unpaid. Returns for how many that is.
     """
-    leases, count = list(attempt.leases.live()), 0
+    leases, count = list(attempt.leases.members()), 0
     if not has_begun and any(lease.reported_state not in _UP for lease in leases):
         return 0
     for lease in leases:
-        if _is_unpaid(lease):
+        if is_unpaid(lease):
             start, _, unmetered_ms = lease.unpaid[-1]
-            lease.unpaid = [*lease.unpaid[:-1], [start, max(start, lease.observed_ms - unmetered_ms)]]
+            end = max(start, lease.observed_ms - unmetered_ms)
+            lease.unpaid = [*lease.unpaid[:-1], *([[start, end]] if end > start else [])]
             lease.save(update_fields=["unpaid"])
             count += 1
     return count
@@ -138,30 +157,49 @@ def _unmetered_ms(lease: Lease) -> int:
     return behind_ms if newest and behind_ms > RECEIPT_AGE_MS_MAX else 0
 
 
-def _is_unpaid(lease: Lease) -> bool:
+def is_unpaid(lease: Lease) -> bool:
+    """Whether a span of its meter that is not paid has begun, and not ended."""
     return bool(lease.unpaid) and lease.unpaid[-1][1] is None
 
 
 def _may_replace(job: Job, attempt: Attempt) -> bool:
+    return may_go_on(job, attempt) and has_progress(job, attempt) and not has_failed_to_grow(attempt)
+
+
+def may_go_on(job: Job, attempt: Attempt) -> bool:
+    """Whether the rest of a locked job's attempt that lost nodes could go on in another generation."""
     if not kind_of(job).outlives_a_lost_node or job.spec.get("command"):
         return False
     if job.is_escrow or job.cancel_requested_at is not None:
         return False
     if attempt.state != AttemptState.RUNNING or attempt.generation >= GENERATIONS_MAX:
         return False
-    leases = list(attempt.leases.live().select_related("node", "attempt__job"))
+    if attempt.artifacts.filter(kind="output").exists():  # then the programs of the others have ended
+        return False
+    leases = list(attempt.leases.members().select_related("node", "attempt__job"))
     lost = [lease for lease in leases if lease.reported_state in ATTEMPT_ENDS]
     rest = [lease for lease in leases if lease.reported_state not in ATTEMPT_ENDS]
-    is_whole = lost and rest and all(map(_is_replaceable, lost)) and all(map(_goes_on, rest))
-    return bool(is_whole) and _has_progress(job, attempt)
+    return bool(lost and rest) and all(map(_is_replaceable, lost)) and all(map(goes_on, rest))
 
 
-def _has_progress(job: Job, attempt: Attempt) -> bool:
-    """Whether going on is worth more than another attempt: those are counted as tries, and end some day."""
+def has_progress(job: Job, attempt: Attempt) -> bool:
+    """Whether going on is worth more than another attempt: those are counted as tries, and end some day.
+
+    There is a checkpoint, which no loss before this one has gone on from. A growth goes on from one of its own.
+    """
     resume = Artifact.objects.resumable(job).first()
-    if resume is None or (attempt.generation and attempt.resume_artifact_id == resume.pk):
+    if resume is None:
         return False
-    return not attempt.artifacts.filter(kind="output").exists()  # else the programs of the others have ended
+    is_new = not attempt.generation or attempt.resume_artifact_id != resume.pk
+    return is_new or attempt.leases.members().filter(joined_generation=attempt.generation).exists()
+
+
+def has_failed_to_grow(attempt: Attempt) -> bool:
+    """Whether nodes that joined the gang in its present generation, and no others, were lost before it saved anything:
+    without them it goes on as before."""
+    joined = {lease.joined_generation for lease in lost_leases(attempt)}
+    saved = Artifact.objects.complete().filter(attempt=attempt, kind="checkpoint", generation=attempt.generation)
+    return joined == {attempt.generation} and not saved.exists()
 
 
 def _is_replaceable(lease: Lease) -> bool:
@@ -171,7 +209,9 @@ def _is_replaceable(lease: Lease) -> bool:
     return reason in REPLACEABLE and REASONS[reason].fault in {Fault.PROVIDER, Fault.NETWORK} and not is_others_doing
 
 
-def _goes_on(lease: Lease) -> bool:
-    """Whether the node's program runs, is not to stop, and can be told of another generation."""
-    is_up = lease.state == LeaseState.ACTIVE and lease.reported_state == AttemptState.RUNNING
+def goes_on(lease: Lease) -> bool:
+    """Whether the node's program runs, is not to stop, and can be told of another generation; so can one that has just
+    joined, whose launcher runs."""
+    has_joined = lease.reported_state == AttemptState.PREPARING and lease.joined_generation is not None
+    is_up = lease.state == LeaseState.ACTIVE and (lease.reported_state == AttemptState.RUNNING or has_joined)
     return is_up and not lease.stop_reason and lease.follows_generations

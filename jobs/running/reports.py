@@ -22,10 +22,10 @@ from billing.charging import metering
 from jobs import lifecycle
 from jobs.artifacts import resumes
 from jobs.kinds.registry import kind_of
-from jobs.leases import leasing
+from jobs.leases import joining, leasing
 from jobs.leases.fencing import has_fence
 from jobs.models import Attempt, Job, Lease
-from jobs.running import causes, generations, suspicions
+from jobs.running import causes, generations, resizing, suspicions
 from jobs.running.preparing import PREPARE_SECONDS_MAX, PREPARING_SECONDS_MAX, is_still
 from jobs.running.streams import DRAIN_SECONDS_MAX
 from jobs.states import JOB_ON_NODES, LEASE_LIVE, LeaseState
@@ -46,6 +46,7 @@ from provider_agent.protocol import (
 log = logging.getLogger(__name__)
 
 _ALIVE = frozenset({AttemptState.RUNNING, AttemptState.STOPPING})
+_FOLLOWS = ("follows_generations", "follows_sizes")  # of a report, and of its lease
 _LOST_REASONS = frozenset({Reason.NODE_SILENT, Reason.LEASE_EXPIRED})
 
 
@@ -68,9 +69,10 @@ def apply_reports(
     Lease.objects.live().filter(pk__in=running, running_at__isnull=False).update(
         observed_until=Greatest(F("observed_until"), received_at)
     )
-    following = [report.lease_id for report in accepted if report.follows_generations]
-    if any(not leases[lease_id].follows_generations for lease_id in following):
-        Lease.objects.live().filter(pk__in=following).update(follows_generations=True)
+    for name in _FOLLOWS:
+        following = [report.lease_id for report in accepted if getattr(report, name)]
+        if any(not getattr(leases[lease_id], name) for lease_id in following):
+            Lease.objects.live().filter(pk__in=following).update(**{name: True})
     lost_peers = [report for report in accepted if report.lost_peer and report.state == AttemptState.RUNNING]
     suspicions.suspect(
         lease
@@ -131,16 +133,22 @@ def lose_still(lease_id: UUID) -> bool:
 def conclude(job: Job, attempt: Attempt) -> bool:
     """Finish a live attempt of a locked job once all of its leases have ended; returns whether it did.
 
-    One lease that ended badly brings the others down with it, unless another node takes its place: a gang runs whole or
-    not at all.
+    One lease that ended badly brings the others down with it, unless another node takes its place or they may go on
+    without it: a gang runs whole or not at all. One that only waited to join the gang changes nothing.
     """
     if job.state not in JOB_ON_NODES:
         return False
-    leases = list(attempt.leases.live().order_by("node_rank"))
+    came_to_nothing = attempt.leases.joining().filter(reported_state__in=ATTEMPT_ENDS)
+    if came_to_nothing and all(map(is_drained, came_to_nothing)):
+        joining.give_up(attempt)
+    leases = list(attempt.leases.members().order_by("node_rank"))
     ended = [lease for lease in leases if lease.reported_state in ATTEMPT_ENDS]
     broken = [lease for lease in ended if lease.reported_state != AttemptState.SUCCEEDED]
     if broken and len(ended) < len(leases):
         if generations.waits_for_others(job, attempt):
+            return False
+        is_shrinking = resizing.may_shrink(job, attempt)
+        if is_shrinking and (not all(map(is_drained, ended)) or resizing.shrink(job, attempt, ended)):
             return False
         lifecycle.stop_leases([lease for lease in leases if lease not in ended], Reason.GANG_BROKEN)
     if len(ended) < len(leases) or not ended:
@@ -167,6 +175,9 @@ def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
         attempt = lease.attempt
         if lease.state == LeaseState.RESERVED:
             advance(lease, LeaseState.ACTIVE, active_at=received_at)
+        if lease.is_joining and report.state in _ALIVE:  # it may in the gang's next generation, and not before
+            lose(lease.pk, Reason.EXECUTOR_FAILED, "The program ran before it had joined its gang.")
+            return
         seen: dict[str, object] = {}
         if report.state in _ALIVE and lease.running_at is None:
             seen = {"running_at": received_at, "observed_until": received_at}
@@ -210,7 +221,7 @@ def _text(report: LeaseReport) -> str:
 
 def _move_attempt(job: Job, attempt: Attempt) -> None:
     """The attempt is as far as its slowest lease."""
-    states = set(attempt.leases.live().values_list("reported_state", flat=True))
+    states = set(attempt.leases.members().values_list("reported_state", flat=True))
     up = {AttemptState.RUNNING.value, AttemptState.STOPPING.value, AttemptState.SUCCEEDED.value}
     if attempt.state == AttemptState.ASSIGNED and states - {AttemptState.ASSIGNED.value} and not states <= up:
         if not states & {state.value for state in ATTEMPT_ENDS}:

@@ -62,7 +62,7 @@ def find_unheard() -> list[UUID]:
     """
     now = clock.now()
     until = now - timedelta(seconds=ANSWER_SECONDS)
-    asked = Lease.objects.live().filter(attempt__state=AttemptState.RUNNING, attempt__suspected_at__lte=until)
+    asked = Lease.objects.members().filter(attempt__state=AttemptState.RUNNING, attempt__suspected_at__lte=until)
     asked = asked.exclude(reported_state__in=ATTEMPT_ENDS).select_related("attempt").order_by("attempt__suspected_at")
     gangs: defaultdict[UUID, list[Lease]] = defaultdict(list)
     for lease in asked[:LEASES_MAX]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.spec.kinds.registry import kind_of
 from jobs.spec.model import DEFAULT_ISOLATION, Budget, Checkpoint, EvaluationSection, Payment, Resources, Spec
-from jobs.spec.units import AUTO, format_duration, format_money, format_version
+from jobs.spec.units import AUTO, format_duration, format_money, format_nodes, format_version
 
 
 def canonical(spec: Spec) -> dict[str, Any]:
@@ -70,7 +70,9 @@ def _resources(resources: Resources) -> dict[str, Any]:
         "disk": resources.disk_mib,
         "shm": resources.shm_mib,
     }
-    body = resources.model_dump(exclude={f"{name}_mib" for name in sizes} | {"cpus", "cuda", "compute_capability"})
+    others = {"nodes_asked", "cpus", "cuda", "compute_capability"}
+    body = resources.model_dump(exclude={f"{name}_mib" for name in sizes} | others)
+    body["nodes"] = format_nodes(resources.nodes_asked)
     if resources.isolation == DEFAULT_ISOLATION:  # also what specs from before this default mean from now on
         del body["isolation"]
     # Absent where nothing is asked, as before these fields were there.

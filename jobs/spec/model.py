@@ -30,13 +30,14 @@ from jobs.spec.section import (
     Words,
     as_command,
     as_every,
+    as_nodes,
     listed,
 )
 from jobs.spec.task_fields import TaskFields
+from jobs.spec.units import NODES_MAX
 
 CPUS_MAX = 4096
 GPUS_MAX = 64  # per node: provider_agent.protocol.DEVICES_PER_NODE_MAX
-NODES_MAX = 1024
 DEFAULT_ISOLATION: Final = "container"
 AUTO_SECONDS: Final = 300  # between checkpoints of a program that cannot reckon its own interval
 NAME_CHARACTERS_MAX = 63
@@ -61,6 +62,8 @@ RETRY_REASONS = ("exit_nonzero", "bad_config", "bad_input", "out_of_memory", "im
 
 ASSET_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,15}$"
 
+NodeCount = Annotated[int, Field(ge=1, le=NODES_MAX)]  # the fewest, and the most
+
 IMAGE_CHARACTERS_MAX = 255 + len("@sha256:") + 64
 # A folder below input/ that holds what an earlier job left, or a volume.
 InputFolder = Annotated[
@@ -74,7 +77,11 @@ class Resources(Section):
     """What the job needs of each node."""
 
     gpus: int = Field(1, ge=1, le=GPUS_MAX, description=f"a whole number from 1 to {GPUS_MAX}: devices per node")
-    nodes: int = Field(1, ge=1, le=NODES_MAX, description=f"a whole number from 1 to {NODES_MAX}")
+    nodes_asked: Annotated[tuple[NodeCount, NodeCount], BeforeValidator(as_nodes)] = Field(
+        (1, 1),
+        alias="nodes",
+        description=f"a whole number from 1 to {NODES_MAX}, or a range such as 2..6 of a training that grows",
+    )
     kind: Literal["gpu", "cpu", "any"] = Field("gpu", description="gpu, cpu or any")
     models: Annotated[list[Name], BeforeValidator(listed), Field(max_length=LIST_MAX)] = Field(
         [], description="a device model or a list of them, such as [H100, RTX 4090]"
@@ -99,8 +106,18 @@ class Resources(Section):
     )
 
     @property
+    def nodes(self) -> int:
+        """How many nodes it is placed on; a job that grows has more of them later."""
+        return self.nodes_asked[0]
+
+    @property
+    def nodes_max(self) -> int:
+        """How many nodes it has at most: `nodes`, where it does not grow."""
+        return self.nodes_asked[1]
+
+    @property
     def devices(self) -> int:
-        """Devices in all."""
+        """Devices in all, of the nodes that it is placed on."""
         return self.gpus * self.nodes
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from jobs.spec.kinds.base import Finding, SpecKind, is_count
+from jobs.spec.kinds.base import Finding, SpecKind, nodes_of
 from jobs.spec.kinds.registry import KINDS, find_kind
 from jobs.spec.section import listed
 
@@ -24,6 +24,7 @@ def check_rules(data: dict[str, Any]) -> Iterator[Finding]:
     kind = find_kind(data.get("kind"))
     if kind is not None:
         yield from _of_other_kinds(data, kind)
+        yield from _growing(data, kind)
         yield from kind.check(data)
 
 
@@ -37,6 +38,20 @@ def _of_other_kinds(data: dict[str, Any], kind: SpecKind) -> Iterator[Finding]:
             continue
         if data.get(name) is not None:
             yield (name,), f"is for kind: {name}", f"kind: {name}, or no such section"
+
+
+def _growing(data: dict[str, Any], kind: SpecKind) -> Iterator[Finding]:
+    """A range of nodes is for a launcher that goes on with more of them, and for money that can be shared anew."""
+    fewest, most = nodes_of(data.get("resources"))
+    if fewest == most:
+        return
+    payment = data.get("payment")
+    if not kind.may_grow or data.get("command") is not None:
+        message = "is a range, and only the built-in training can go on with more nodes"
+        yield ("resources", "nodes"), message, f"a whole number, such as {fewest}"
+    elif isinstance(payment, dict) and payment.get("mode") == "escrow":
+        message = "is a range, and payment.mode is escrow: each node's share of what your wallet signed is fixed"
+        yield ("resources", "nodes"), message, f"a whole number, such as {fewest}, or mode: credits"
 
 
 def _names(data: dict[str, Any]) -> Iterator[Finding]:
@@ -82,9 +97,7 @@ def _given(folder: Any, given: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _network(data: dict[str, Any]) -> Iterator[Finding]:
-    resources = data.get("resources")
-    nodes = resources.get("nodes", 1) if isinstance(resources, dict) else 1
-    if data.get("network") == "public" and is_count(nodes) and nodes > 1:
+    if data.get("network") == "public" and nodes_of(data.get("resources"))[1] > 1:
         yield ("network",), "is public, but a job over several nodes has their fabric's network", "none, or nodes: 1"
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from jobs.spec.units import parse_duration, parse_every, parse_memory, parse_money, parse_version
+from jobs.spec.units import parse_duration, parse_every, parse_memory, parse_money, parse_nodes, parse_version
 from runtimes.contract import checkpoint_path_mistake, requirements_path_mistake
 
 VALUE_CHARACTERS_MAX = 32_768
@@ -100,6 +100,11 @@ def _requirements_path(value: str) -> str:
 def as_every(value: Any) -> Any:
     # The canonical form has been through here already when a spec is copied.
     return value if isinstance(value, tuple) else parse_every(value)
+
+
+def as_nodes(value: Any) -> Any:
+    """(fewest, most) of a number or a range; what was read before stays as it is."""
+    return value if isinstance(value, tuple) else parse_nodes(value)
 
 
 def as_version(value: Any) -> Any:

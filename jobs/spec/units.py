@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, Decimal, InvalidOperation
 AUTO = "auto"  # of checkpoints: the runtime reckons the interval
 MICROS_PER_USD = 1_000_000
 USD_MAX = 1_000_000_000
+NODES_MAX = 1024
 MEMORY_MIB_MAX = 1 << 40
 DURATION_SECONDS_MAX = 365 * 24 * 3600
 
@@ -15,6 +16,7 @@ _MONEY = re.compile(r"\$?\s?(\d{1,12}(?:\.\d{1,18})?)")
 _MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s?(MB|GB|TB|MiB|GiB|TiB)")
 _DURATION = re.compile(r"(?:(\d{1,6})d)?\s?(?:(\d{1,6})h)?\s?(?:(\d{1,6})m)?\s?(?:(\d{1,9})s)?")
 _VERSION = re.compile(r"([0-9]{1,2})(?:\.([0-9]))?")
+_NODES = re.compile(r"([0-9]{1,5})\.\.([0-9]{1,5})")
 _STEPS = re.compile(r"(\d{1,9}) ?steps?")
 _BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SECONDS = (86_400, 3_600, 60, 1)
@@ -85,6 +87,31 @@ def parse_duration(value: object) -> int:
     if not 0 < seconds <= DURATION_SECONDS_MAX:
         raise ValueError("is out of range")
     return seconds
+
+
+def parse_nodes(value: object) -> tuple[int, int]:
+    """(fewest, most) of `2..6`; of a whole number both are that. Raises ValueError.
+
+    A job that grows trains over several nodes from its start: the fewest are two.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        nodes = value, value
+    else:
+        match = _NODES.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError("is not valid")
+        nodes = int(match.group(1)), int(match.group(2))
+        if nodes[0] < 2 or nodes[0] >= nodes[1]:
+            raise ValueError("is no range from 2 or more nodes to more of them")
+    if not 1 <= nodes[0] <= nodes[1] <= NODES_MAX:
+        raise ValueError("is out of range")
+    return nodes
+
+
+def format_nodes(nodes: tuple[int, int]) -> int | str:
+    """`3` or `2..6`, which `parse_nodes` reads back."""
+    fewest, most = nodes
+    return fewest if fewest == most else f"{fewest}..{most}"
 
 
 def format_duration(seconds: int | None) -> str | None:

@@ -46,6 +46,7 @@ from jobs.wire.job import (
     EscrowLeaseView,
     EscrowView,
     EvaluationView,
+    GenerationView,
     JobCurve,
     JobMetrics,
     JobView,

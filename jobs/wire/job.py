@@ -61,6 +61,18 @@ class LeaseView(Wire):
     asset: str = "USD"
     rate_units_per_hour: Units | None = None
     charge_units: Units | None = None
+    is_joining: bool = False  # it waits to join the gang, which trains without it meanwhile
+
+
+class GenerationView(Wire):
+    """That an attempt over several nodes went on with other ones, or with more or fewer."""
+
+    number: int
+    at: datetime
+    reason: str  # why a node was lost; `grown`: none was
+    resumed_step: int  # of the checkpoint from which all went on
+    grown_to: int | None = None  # nodes, where they are more
+    shrunk_to: int | None = None  # nodes, where they are fewer
 
 
 class AttemptView(Wire):
@@ -78,6 +90,7 @@ class AttemptView(Wire):
     running_at: datetime | None
     ended_at: datetime | None
     leases: list[LeaseView]
+    generations: list[GenerationView] = Field(default_factory=list)  # after the first one, the newest hundred
 
 
 class EscrowLeaseView(Wire):

@@ -9,7 +9,7 @@
     weights.py             the models that serving leases share
     watching.py            watches the program until it has ended
     meter.py               billable milliseconds
-    generations.py         goes on in its gang when a lost node of it was replaced
+    generations.py         goes on in its gang when that has other nodes, or joins one
     deadline.py            when the lease ends, by the monotonic clock
     watchdog.py            stops leases whose deadline passed without contact
     stop_signal.py         the request to stop a program

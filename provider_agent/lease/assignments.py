@@ -13,11 +13,16 @@ from provider_agent.lease.cache.owners import keep_owner
 from provider_agent.lease.cache.prepared import keep_prepared
 from provider_agent.lease.runtimes.registry import runtime_of
 from provider_agent.lease.workfolder import keep_secrets
-from provider_agent.protocol import PROTOCOL_VERSIONS_SPOKEN, Assignment, Desired, verify_assignment
+from provider_agent.protocol import PROTOCOL_VERSIONS_SPOKEN, Assignment, Desired, charge, verify_assignment
 
 # They have files of their own in the lease's folder. A journal with any but the first could not be read by the release
 # before.
 NOT_JOURNALED: Final[dict[str, object]] = {"secrets": {}, "cache_owner": "", "prepared_artifact_id": None}
+
+CHANGING: Final = (
+    *("generation", "joins_next", "gang", "resume_artifact_id"),
+    *("seconds_max", "cap_usd_micros", "checkpoint"),
+)
 
 
 def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
@@ -53,19 +58,22 @@ def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
 
 
 def accept_generation(context: AgentContext, entry: LeaseEntry, desired: Desired) -> bool:
-    """Journal a later assignment of a lease that is here: its gang has another member. False for an old one.
+    """Journal a later assignment of a lease that is here: its gang has other members, or more or fewer of them. False
+    for an old one.
 
-    Raises AssignmentRefused where anything but the gang and the checkpoint differs, and JournalFailed.
+    Raises AssignmentRefused where anything but the gang, the checkpoint and the cap differs, or the cap would not pay
+    for what was metered; and JournalFailed.
     """
     assignment, before = _verify(context, desired), entry.assignment
     if assignment.generation <= before.generation:
         return False
-    changing = {"generation", "gang", "resume_artifact_id", "seconds_max", "checkpoint", *NOT_JOURNALED}
-    if assignment.model_dump(exclude=changing) != before.model_dump(exclude=changing):
+    if _fixed(assignment) != _fixed(before):
         raise AssignmentRefused("A later generation of the gang changes more than its members.")
-    place, old = assignment.gang, before.gang
-    if (place.nodes, place.node_rank, place.devices_per_node) != (old.nodes, old.node_rank, old.devices_per_node):
-        raise AssignmentRefused("A later generation of the gang has other places than the one before.")
+    place = assignment.gang
+    if place.nodes < 2 or place.node_rank >= place.nodes or place.devices_per_node != before.gang.devices_per_node:
+        raise AssignmentRefused("A later generation of the gang has no such place for this node.")
+    if assignment.cap < charge(assignment.rate_per_hour, entry.billable_ms):
+        raise AssignmentRefused("A later generation of the gang pays less than this node has earned.")
     entry.assignment = assignment.model_copy(update=NOT_JOURNALED)
     try:
         context.journal.save_lease(entry)
@@ -73,6 +81,13 @@ def accept_generation(context: AgentContext, entry: LeaseEntry, desired: Desired
         entry.assignment = before
         raise
     return True
+
+
+def _fixed(assignment: Assignment) -> dict[str, object]:
+    """What no generation changes. The caps of a gang's leases are shared anew when it has another size."""
+    body = assignment.model_dump(exclude={*CHANGING, *NOT_JOURNALED})
+    payment = assignment.payment
+    return body | {"payment": None if payment is None else payment.model_dump(exclude={"cap"})}
 
 
 def _verify(context: AgentContext, desired: Desired) -> Assignment:

@@ -1,9 +1,10 @@
-"""A later generation of a gang: a lost node was replaced, and this one's program goes on with the others.
+"""A later generation of a gang: a lost node was replaced, or the gang has another size, and this one's program goes on
+with the others; or it joins them, having waited for that.
 
     1  what waits to be shipped is forgotten: other nodes lack their part of it
     2  the launcher is told that a generation is coming, so that it waits (runtimes/generations.py)
     3  the checkpoint to go on from is fetched, out of the program's reach; what this node saved of it is linked
-    4  the gang's network has the new member in the lost one's place
+    4  the gang's network has its new members, and no lost ones
     5  shipped checkpoints of later steps are forgotten; the one to go on from is moved to the program, whose launcher
        is told
     6  no checkpoint is taken before the launcher says that the old ranks have ended
@@ -119,6 +120,9 @@ class Generations:
             Env.MASTER_ADDR: rendezvous.master_address,
             Env.MASTER_PORT: str(rendezvous.master_port),
             Env.RESUME_FROM: f"{context.executor.seen_work(folder)}/{resume}" if resume else "",
+            Env.NODES: str(assignment.gang.nodes),
+            Env.NODE_RANK: str(assignment.gang.node_rank),
+            Env.ADDRESS: rendezvous.address,
         }
         if resume:
             await asyncio.to_thread(context.executor.give, room / RESUME_NAME)

@@ -15,7 +15,7 @@ from provider_agent.lease.snapshot import file_size, read_bytes
 from provider_agent.lease.stop_signal import StopSignal
 from provider_agent.lease.workfolder import EVENTS_NAME
 from provider_agent.protocol import MESSAGE_CHARACTERS_MAX, AttemptState, LeaseReport, Reason
-from runtimes.contract import JOINED_FILE, LOST_PEER_FILE
+from runtimes.contract import JOINED_FILE, LOST_PEER_FILE, SIZES_FILE
 
 EVENT_BYTES_READ = 256 * 1024
 NUMBER_DIGITS_MAX = 10
@@ -97,6 +97,7 @@ class LeaseRecord:
             receipt_seq=self.book.seq,
             generation=entry.assignment.generation,
             follows_generations=self.joined_generation() is not None,
+            follows_sizes=self.follows_sizes(),
             lost_peer=self.has_lost_peer(),
         )
 
@@ -105,6 +106,11 @@ class LeaseRecord:
         if self.entry.assignment.gang.nodes == 1 or self.entry.assignment.program.command:
             return None
         return self._read_number(JOINED_FILE)
+
+    def follows_sizes(self) -> bool:
+        """Whether the launcher that follows generations goes on in a gang of another size; one of before does not."""
+        joined = self.joined_generation()
+        return joined is not None and self._read_number(SIZES_FILE) is not None
 
     def has_lost_peer(self) -> bool:
         """Whether the ranks of the assignment's generation ended here because they lost a peer, by the launcher's

@@ -157,6 +157,7 @@ def contract_environment(
         Env.CHECKPOINT_KEEP: str(checkpoint.keep),
         # Of our own launcher; a program of the customer's is told nothing.
         Env.GENERATION: str(assignment.generation) if gang.nodes > 1 and not assignment.program.command else "",
+        Env.JOINS_NEXT: "1" if assignment.joins_next and not assignment.program.command else "",
     }
 
 

@@ -111,8 +111,10 @@ class Assignment(Message):
     prepared_artifact_id: UUID | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     gang: GangPlace = GangPlace()
-    # Of the gang; after 0 a later assignment of the same lease, because a lost node of the gang was replaced.
+    # Of the gang; after 0 a later assignment of the same lease, because a lost node of the gang was replaced, or the
+    # gang has another size.
     generation: int = Field(default=0, ge=0)
+    joins_next: bool = False  # it is none of this generation: its program loads, and waits for the next one
     network: Literal["none", "public"] = "none"  # public: the internet, and nothing of the provider's
     lent: list[str] = Field(default_factory=list)  # labels of shared host folders, which the program reads
     # What is collected beside output/ of an own command: what matches; None: all that it made or changed.
@@ -160,6 +162,8 @@ class Assignment(Message):
                 body.pop(name, None)
         if body.get("generation") == 0:
             del body["generation"]
+        if not body.get("joins_next"):
+            body.pop("joins_next", None)
         if body.get("shm_mib") == 0:
             del body["shm_mib"]
         return body

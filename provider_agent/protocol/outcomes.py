@@ -80,11 +80,12 @@ class Reason(StrEnum):
     REPLICA_UNHEALTHY = "replica_unhealthy"
     REPLICA_WRONG = "replica_wrong"
     FALSE_REASON = "false_reason"  # the node named a stop that nobody had ordered; never sent to an agent
+    NOT_JOINED = "not_joined"  # the gang did not grow after all, before this lease had joined it; the same
     INTERNAL = "internal"
 
 
 # The marketplace's own words for ends: an agent from before them could not read them, so none is sent one.
-SERVER_ALONE: Final = frozenset({Reason.FALSE_REASON})
+SERVER_ALONE: Final = frozenset({Reason.FALSE_REASON, Reason.NOT_JOINED})
 
 
 class Outcome(NamedTuple):
@@ -125,5 +126,6 @@ REASONS: Final[Mapping[Reason, Outcome]] = {
     Reason.REPLICA_UNHEALTHY: Outcome(_S.FAILED, True, _B.CHECKPOINT, _F.PROVIDER),
     Reason.REPLICA_WRONG: Outcome(_S.FAILED, True, _B.NOTHING, _F.PROVIDER),
     Reason.FALSE_REASON: Outcome(_S.FAILED, True, _B.CHECKPOINT, _F.PROVIDER),
+    Reason.NOT_JOINED: Outcome(_S.CANCELLED, False, _B.NOTHING, _F.NOBODY),
     Reason.INTERNAL: Outcome(_S.FAILED, True, _B.CHECKPOINT, _F.PLATFORM),
 }

@@ -47,6 +47,7 @@ class LeaseReport(Account):
     receipt_seq: Count = 0  # the newest receipt made
     generation: Count = 0  # of the assignment that it has
     follows_generations: bool = False  # its program's launcher outlives the ranks, and joins later ones
+    follows_sizes: bool = False  # and goes on there in a gang of another size, at another rank
     lost_peer: bool = False  # the ranks of this generation ended here because they lost a peer
 
 

@@ -1,10 +1,13 @@
 """Two nodes of a rack train one model together.
 
-When one of them is lost, agent and all, the third takes its place, and the other one never stops.
+The third joins them where the job file lets it. When one of two is lost, agent and all, the third takes its place, and
+the other one never stops.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -63,6 +66,53 @@ def test_two_nodes_of_a_rack_train_one_model_together(
     charges = {line["node_name"]: line["charge_usd_micros"] for line in bill["bill"]["lines"]}
     assert set(charges) == names
     assert all(charge > 0 for charge in charges.values())
+
+
+@pytest.mark.soak  # the server's tests and the runtime's have its two halves
+def test_a_third_node_joins_two_that_train(market: Market, trio: Party) -> None:
+    """The training has so many steps that growing is worth it, and ends early by its own rule."""
+    grace = market.sign_up(f"grace-{secrets.token_hex(6)}")
+    market.deposit(grace, "50.00")
+    stops = {"evaluate_every": 800, "early_stop": {"patience": 1, "min_delta": 1000}}
+    spec = TINY | {
+        "resources": PAIR | {"nodes": "2..3"},
+        "work": {"steps": 20_000},
+        "budget": {"max_total": "40.00"},
+        "train": TINY["train"] | stops,
+    }
+    with souk_of(market, grace) as souk:
+        job = launch(souk, spec)
+        step = wait_for_checkpoint(souk, job)
+        (attempt,) = souk.job(job.job_id).attempts
+        names = {lease.node_name for lease in attempt.leases[:2]}
+        before = launchers(market, names)
+        assert len(before) == 2
+        (free,) = set(NAMES) - names
+        # Equal nodes of one computer are measured as unequal; it is the slowest of them, and was not worth its price.
+        run([market.agent_program, "price", "0.30", "--data", str(market.agent_folder(free))], dict(os.environ))
+
+        def has_grown() -> JobView | None:
+            view = souk.job(job.job_id)
+            resumed = view.progress.get("resumed_from")
+            return view if resumed and view.progress.get("step", 0) > resumed else None
+
+        view = wait_for("steps of all three", has_grown, 240, poll_seconds_max=POLL_SECONDS)
+        (grown,) = view.attempts[-1].generations
+        assert (grown.reason, grown.grown_to) == ("grown", 3)
+        assert grown.resumed_step >= step
+        after = launchers(market, names)
+        assert {name: each.pid for name, each in after.items()} == {name: each.pid for name, each in before.items()}
+        ended = wait_until(souk, job, ENDS, 600)
+        assert ended.state == "completed", ended.message
+        (attempt,) = ended.attempts
+        assert [lease.node_rank for lease in attempt.leases] == [0, 1, 2]
+        assert {lease.node_name for lease in attempt.leases} == set(NAMES)
+        assert "Generation 1 of the gang begins at step" in wait_for("the log", lambda: log_of(souk, job.job_id), 30)
+    bill = run_json([SOUK, "bill", str(job.job_id)], grace.env(market.server))
+    assert bill["verified"] is True
+    assert {line["reason"] for line in bill["bill"]["lines"]} == {"completed"}
+    assert [line["unpaid_ms"] for line in bill["bill"]["lines"]] == [0, 0, 0]
+    assert all(line["charge_usd_micros"] > 0 for line in bill["bill"]["lines"])
 
 
 def test_the_other_node_goes_on_with_a_third_one(market: Market, alice: Party, trio: Party) -> None:

@@ -52,6 +52,7 @@ def job_view(job: JobView, *, scale: int | None = None) -> RenderableType:
     parts: list[RenderableType] = [Text.from_markup("\n".join(lines))]
     if job.attempts:
         parts.append(_attempts(job.attempts))
+        parts += [Text(line, style="dim") for attempt in job.attempts for line in _generation_lines(attempt)]
     return Group(*parts)
 
 
@@ -109,6 +110,17 @@ def _because(job: JobView) -> str:
     return f" ({escape(text)})" if text else ""
 
 
+def _generation_lines(attempt: AttemptView) -> list[str]:
+    """`attempt 1: grown to 3 nodes at step 40`, one line for each time that its gang had another size."""
+    lines = []
+    for each in attempt.generations:
+        why = "" if each.reason == "grown" else f" ({each.reason})"
+        if each.grown_to or each.shrunk_to:
+            size = f"grown to {each.grown_to}" if each.grown_to else f"shrunk to {each.shrunk_to}"
+            lines.append(f"attempt {attempt.number}: {size} nodes at step {each.resumed_step}{why}")
+    return lines
+
+
 def _attempts(attempts: Sequence[AttemptView]) -> Table:
     columns = ("attempt", "state", "nodes", "from step", "ran", "billed", "why")
     rows = []
@@ -130,7 +142,7 @@ def _attempts(attempts: Sequence[AttemptView]) -> Table:
             (
                 str(attempt.number),
                 attempt.state,
-                escape(", ".join(lease.node_name for lease in attempt.leases)),
+                escape(", ".join(f"{each.node_name}{' (joins)' * each.is_joining}" for each in attempt.leases)),
                 "-" if attempt.resumed_from_step is None else str(attempt.resumed_from_step),
                 duration(ran),
                 money(sum(charges)) if charges else "-",

@@ -32,6 +32,8 @@ def plan_view(quote: QuoteView, spec: Spec | None = None) -> RenderableType:
     parts += _exclusions(plan, fits=quote.quote_id is not None)
     if quote.quote_id is not None:
         promise = _serving_promise(quote, serve_of(spec)) if spec and kind_of(spec).has_endpoint else _promise(quote)
+        if spec and spec.resources.nodes_max > spec.resources.nodes:
+            promise += "\n" + _growing(spec)
         parts += [Text(), Text.from_markup(promise)]
     return Group(*parts)
 
@@ -90,6 +92,13 @@ def _exclusions(plan: Plan, *, fits: bool) -> list[RenderableType]:
     if not fits:
         parts += [Text(f"  would help: {fix.message} ({fix.field}: {fix.value})") for fix in plan.fixes]
     return parts
+
+
+def _growing(spec: Spec) -> str:
+    return (
+        f"This is of {spec.resources.nodes} nodes. It grows to up to {spec.resources.nodes_max} while it runs, where "
+        "that costs little more in all, ends sooner, and stays within what it costs at most."
+    )
 
 
 def _promise(quote: QuoteView) -> str:

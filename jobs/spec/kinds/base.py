@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeGuard
 from jobs.spec.document import Path
 from jobs.spec.model import Spec
 from jobs.spec.section import Section
+from jobs.spec.units import parse_nodes
 from runtimes.contract import LOCK_NAME, PROJECT_NAME, WHEELS_NAME
 
 Finding = tuple[Path, str, str]  # where, what is wrong, what was expected
@@ -26,6 +27,7 @@ class SpecKind:
     meaningless: ClassVar[tuple[str, ...]] = ()  # top-level keys that are refused for this kind
     misplaced: ClassVar[Mapping[str, str]] = {}  # a key often written in this section by mistake -> its section
     is_placed_whole: ClassVar[bool] = True  # placed from the queue as one attempt at a time; else by its own loop
+    may_grow: ClassVar[bool] = False  # its own runtime goes on with more nodes: `nodes` may be a range
     has_endpoint: ClassVar[bool] = False  # answers requests through the gateway; its node opens a tunnel
 
     def check(self, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -136,8 +138,7 @@ def _check_checkpoint_path(data: Mapping[str, Any]) -> Iterator[Finding]:
     if isinstance(every, str) and "step" in every:
         message = "counts steps, and path is copied by time: nobody sees the steps of a program of your own"
         yield ("checkpoint", "every"), message, "a duration, such as 5m"
-    nodes = resources.get("nodes", 1) if isinstance(resources, dict) else 1
-    if is_count(nodes) and nodes > 1:
+    if nodes_of(resources)[1] > 1:
         message = "is for one node: those of a gang would be copied at different moments of the training"
         yield ("checkpoint", "path"), message, "nodes: 1, or a program that saves below $SOUK_CHECKPOINT_DIR"
 
@@ -151,6 +152,14 @@ def check_work(data: Mapping[str, Any]) -> Iterator[Finding]:
     if len(given) != 1:
         message = "both tokens and steps are given" if given else "neither tokens nor steps is given"
         yield ("work",), message, "exactly one of tokens and steps"
+
+
+def nodes_of(resources: object) -> tuple[int, int]:
+    """(fewest, most) nodes in a raw `resources` section; one where nothing, or nothing readable, is given."""
+    try:
+        return parse_nodes(resources.get("nodes", 1) if isinstance(resources, dict) else 1)
+    except ValueError:
+        return 1, 1
 
 
 def is_count(value: object) -> TypeGuard[int]:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from jobs.spec.document import Path
-from jobs.spec.kinds.base import Finding, SpecKind, check_work, is_count
+from jobs.spec.kinds.base import Finding, SpecKind, check_work, nodes_of
 from jobs.spec.kinds.shared_folders import check_lent, is_lent, lent_paths
 from jobs.spec.model import Spec
 from jobs.spec.section import (
@@ -86,7 +86,7 @@ class EvalSpec(SpecKind):
         if data.get("eval") is None:
             yield (), "nothing to evaluate: there is no eval section", "eval: {models: ..., tasks: ...}"
         resources, checkpoint = data.get("resources"), data.get("checkpoint")
-        if isinstance(resources, dict) and is_count(resources.get("nodes")) and resources["nodes"] > 1:
+        if nodes_of(resources)[1] > 1:
             yield ("resources", "nodes"), "is more than 1, and an evaluation is on one node", "nodes: 1, with more gpus"
         if isinstance(checkpoint, dict) and checkpoint.get("path") is not None:
             message = "is given without a command: the built-in runtime saves its checkpoints by itself"

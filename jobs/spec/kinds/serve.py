@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from jobs.spec.kinds.base import Finding, SpecKind, is_count
+from jobs.spec.kinds.base import Finding, SpecKind, nodes_of
 from jobs.spec.model import JOB_NAME, Spec
 from jobs.spec.section import FilePath, Label, Micros, Percent, Seconds, Section, listed
 from jobs.spec.units import format_duration, format_money
@@ -190,7 +190,7 @@ class ServeSpec(SpecKind):
         if data.get("serve") is None:
             yield (), "nothing to serve: there is no serve section", "serve: {model: {job: ...}}"
         resources = data.get("resources")
-        if isinstance(resources, dict) and is_count(resources.get("nodes")) and resources["nodes"] > 1:
+        if nodes_of(resources)[1] > 1:
             yield ("resources", "nodes"), "is more than 1, and a replica is on one node", "nodes: 1; replicas are many"
         if data.get("payment") is not None and data["payment"] != {"asset": "USD"}:
             yield ("payment",), "is for jobs that end: an endpoint is paid in dollars, day by day", "no such field"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from jobs.spec.kinds.base import Finding, SpecKind, check_own_command, check_work, is_count
+from jobs.spec.kinds.base import Finding, SpecKind, check_own_command, check_work, is_count, nodes_of
 from jobs.spec.kinds.eval import check_each, check_fetched_later, check_model, check_task
 from jobs.spec.kinds.flops import flops_per_token
 from jobs.spec.kinds.shared_folders import check_lent, lent_paths
@@ -176,6 +176,7 @@ class TrainSpec(SpecKind):
     section = TrainSection
     section_expected = "a mapping of the built-in runtime's keys"
     misplaced = {"tokens": "work", "steps": "work"}
+    may_grow = True
 
     def check(self, data: Mapping[str, Any]) -> Iterator[Finding]:
         """One of train and command; what each of them needs of `work`, and the sizes of a batch."""
@@ -273,11 +274,12 @@ class TrainSpec(SpecKind):
         train = train_of(spec)
         if train is None or train.model not in shipped_models():
             return 0
-        place = Place(spec.resources.devices, nodes=spec.resources.nodes)
         try:
             shipped = shipped_model_config(train.model)
             shape, config = read_training(self.config(spec), shipped, is_shipped=True, has_weights=False)
-            return floor_bytes(shape, config, place) // MIB
+            gpus = spec.resources.gpus
+            places = [Place(gpus * nodes, nodes=nodes) for nodes in node_counts(spec)]
+            return max(floor_bytes(shape, config, place) for place in places) // MIB
         except ModelMistake:  # a spec from before, with what the runtime refuses now
             return 0
 
@@ -289,6 +291,22 @@ class TrainSpec(SpecKind):
 def train_of(spec: Spec) -> TrainSection | None:
     """The `train` section; None where the job runs an own command."""
     return spec.section if isinstance(spec.section, TrainSection) else None
+
+
+def node_counts(spec: Spec) -> list[int]:
+    """Of how many nodes the memory of a training is to be reckoned, the fewest first: no other size of its gang needs
+    more on a device.
+
+    With more ranks a rank has less to hold, but its micro-batch may be larger: 5 sequences at most 4 at a time are 3
+    and 2, and 4 sequences are 4. So it is the fewest nodes of each number of sequences that a rank may have.
+    """
+    train, resources = train_of(spec), spec.resources
+    if train is None:
+        return [resources.nodes]
+    counts: dict[int, int] = {}
+    for nodes in range(resources.nodes, resources.nodes_max + 1):
+        counts.setdefault(-(-train.global_batch_size // (resources.gpus * nodes)), nodes)
+    return list(counts.values())
 
 
 def training_tokens(spec: Spec) -> int | None:
@@ -406,7 +424,7 @@ def _check_batches(data: Mapping[str, Any]) -> Iterator[Finding]:
     if is_count(batch) and is_count(micro) and micro > batch:
         path = ("train", "micro_batch_size")
         yield path, f"{micro} is more than global_batch_size, which is {batch}", f"at most {batch}"
-    gpus, nodes = (resources.get(key, 1) if isinstance(resources, dict) else 1 for key in ("gpus", "nodes"))
-    if is_count(batch) and is_count(gpus) and is_count(nodes) and gpus * nodes > batch:
+    gpus, nodes = resources.get("gpus", 1) if isinstance(resources, dict) else 1, nodes_of(resources)[1]
+    if is_count(batch) and is_count(gpus) and gpus * nodes > batch:
         message = f"{batch} sequences a step are too few for {gpus * nodes} devices"
         yield ("train", "global_batch_size"), message, f"at least {gpus * nodes}, one a device"

@@ -58,6 +58,13 @@ def test_one_that_is_coming_is_waited_for(tmp_path: Path) -> None:
     assert not announced(tmp_path, {"coming": "2"}).is_coming
 
 
+def test_another_size_is_taken_with_this_nodes_place_in_it(tmp_path: Path) -> None:
+    place: dict[str, str] = {Env.NODES: "3", Env.NODE_RANK: "1", Env.ADDRESS: "10.83.0.2"}
+    found = announced(tmp_path, WHOLE | {"environment": ENVIRONMENT | place})
+    assert found.newer == Generation(2, ENVIRONMENT | place, 40)
+    assert announced(tmp_path, WHOLE | {"environment": ENVIRONMENT | place | {Env.NODES: 3}}).newer is None
+
+
 def test_later_checkpoints_alone_are_forgotten(tmp_path: Path) -> None:
     for name in ("step-00000020", "step-00000040", "step-00000060", "notes"):
         (tmp_path / name).mkdir()

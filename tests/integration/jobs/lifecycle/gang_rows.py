@@ -21,7 +21,7 @@ def save(job, leases, *, step, ms, state="complete"):
         generation=attempt.generation,
         kind="checkpoint",
         step=step,
-        parts_expected=2,
+        parts_expected=len(leases),
     )
     for lease in leases:
         is_complete = state == "complete"
@@ -31,10 +31,10 @@ def save(job, leases, *, step, ms, state="complete"):
     return artifact
 
 
-def follow(leases):
+def follow(leases, **more):
     """Their agents report that the launchers outlive the ranks."""
     for lease in leases:
-        stage.send_report(lease, AttemptState.RUNNING, follows_generations=True)
+        stage.send_report(lease, AttemptState.RUNNING, follows_generations=True, **more)
         lease.refresh_from_db()
 
 

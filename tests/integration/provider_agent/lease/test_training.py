@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from provider_agent.protocol import ATTEMPT_ENDS, AttemptState, CheckpointPolicy, GangPlace, Program, Reason
+from runtimes.contract import GANG_FILE, Env
 from tests.integration.provider_agent.conftest import Bob, eventually, processes_of
 from tests.integration.provider_agent.fake_leases import Artifact, Lease
 from tests.integration.provider_agent.fake_server import FakeServer
@@ -81,6 +82,39 @@ def test_a_lost_peer_is_reported_before_the_next_beat(bob: Bob, server: FakeServ
     eventually(lambda: lease.report is not None and lease.report.lost_peer, "its report")
     assert time.monotonic() - began < 13, "the beat after that one"
     assert lease.report.state not in ATTEMPT_ENDS
+
+
+@pytest.mark.timeout(600)
+def test_who_waits_to_join_a_gang_does_after_its_agent_was_restarted(bob: Bob, server: FakeServer) -> None:
+    bob.enrol()
+    bob.start()
+    place = GangPlace(nodes=3, node_rank=2, master_address="127.0.0.1", master_port=29765)
+    program = Program(runtime="train", config=CONFIG)
+    lease = server.give(bob.assignment(program=program, gang=place, joins_next=True, cap_usd_micros=0, seconds_max=1))
+    eventually(lambda: lease.report and lease.report.follows_sizes, "the launcher", seconds=SECONDS_MAX)
+    (before,) = [each for each in processes_of(lease.assignment.lease_id) if is_launcher(each)]
+    eventually(lambda: b"Waiting to join" in lease.logs, "its word")
+    bob.stop(signal.SIGKILL)
+    bob.start()
+    changes = {
+        "joins_next": False,
+        "generation": 1,
+        "gang": place.model_copy(update={"nodes": 2, "node_rank": 1, "master_port": 29767}),
+        "cap_usd_micros": 10**12,
+        "seconds_max": 600,
+    }
+    server.regroup(lease, lease.assignment.model_copy(update=changes))
+    eventually(lambda: b"Generation 1 of the gang begins at step 0" in lease.logs, "its generation", SECONDS_MAX)
+    (after,) = [each for each in processes_of(lease.assignment.lease_id) if is_launcher(each)]
+    assert after.pid == before.pid
+    told = json.loads((bob.folder.lease(lease.assignment.lease_id) / "work" / GANG_FILE).read_text())["environment"]
+    assert (told[Env.NODES], told[Env.NODE_RANK], told[Env.MASTER_PORT]) == ("2", "1", "29767")
+    assert lease.report is not None
+    assert (lease.report.state, lease.report.billable_ms) == (AttemptState.PREPARING, 0)
+    eventually(lambda: lease.report is not None and lease.report.generation == 1, "its report")
+    server.stop_lease(lease, Reason.CANCELLED_BY_CUSTOMER)
+    eventually(lambda: lease.report is not None and lease.report.state in ATTEMPT_ENDS, "its end", seconds=60)
+    assert lease.receipts == []
 
 
 def is_launcher(process: psutil.Process) -> bool:

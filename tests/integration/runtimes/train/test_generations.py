@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,47 +14,11 @@ import pytest
 from runtimes import spare_ranks
 from runtimes.contract import GANG_FILE, JOINED_FILE, LOST_PEER_FILE, MANIFEST_NAME, Env, ExitCode
 from tests.integration.runtimes.conftest import STEPS
-from tests.integration.runtimes.programs import MICRO_CONFIG, Work, finish, kill_group, losses, samples, wait_until
+from tests.integration.runtimes.programs import Work, finish, kill_group, losses, samples, wait_until
+from tests.integration.runtimes.train.gang_nodes import SAVED_STEP, announce, environment, gang, join_parts, node
 from tests.integration.runtimes.train.test_resume import LOSS_DIFFERENCE_MAX
 
 PORTS = (29741, 29743)
-SAVED_STEP = 40
-
-
-def environment(rank: int, port: int) -> dict[str, str]:
-    return {
-        Env.NODES: "2",
-        Env.NODE_RANK: str(rank),
-        Env.MASTER_ADDR: "127.0.0.1",
-        Env.MASTER_PORT: str(port),
-        Env.CHECKPOINT_EVERY_STEPS: "20",
-        Env.CHECKPOINT_KEEP: "99",
-        Env.GENERATION: "0",
-    }
-
-
-def begin(root: Path) -> list[Work]:
-    config = {**MICRO_CONFIG, "steps": STEPS}
-    nodes = [Work(root / f"node-{rank}", ranks=1, env=environment(rank, PORTS[0])).write(config) for rank in range(2)]
-    for node in nodes:
-        node.env[Env.CHECKPOINT_DIR] = str(node.checkpoints)
-    return nodes
-
-
-def join_parts(nodes: list[Work], into: Path) -> Path:
-    """As the marketplace does: the parts of both nodes' checkpoint in one folder."""
-    for node in nodes:
-        shutil.copytree(node.checkpoints / f"step-{SAVED_STEP:08d}", into, dirs_exist_ok=True)
-    return into
-
-
-def announce(work: Work, resume_from: Path) -> None:
-    """As an agent does, once it has fetched the checkpoint."""
-    changes = {Env.MASTER_ADDR: "127.0.0.1", Env.MASTER_PORT: str(PORTS[1]), Env.RESUME_FROM: str(resume_from)}
-    body = {"generation": 1, "resumed_step": SAVED_STEP, "environment": changes}
-    partial = work.root / "gang.partial"
-    partial.write_text(json.dumps(body))
-    partial.rename(work.root / GANG_FILE)
 
 
 def freeze_group(process: subprocess.Popen[str]) -> None:
@@ -82,19 +44,18 @@ def freeze_group(process: subprocess.Popen[str]) -> None:
 def test_the_rest_of_a_gang_goes_on_with_another_node(
     lost: int, is_frozen: bool, uninterrupted: Work, tmp_path: Path
 ) -> None:
-    nodes = begin(tmp_path)
-    processes = [node.start() for node in nodes]
+    nodes = gang(tmp_path, PORTS[0])
+    processes = [each.start() for each in nodes]
     stays = 1 - lost
-    later = [node.checkpoints / f"step-{SAVED_STEP + 20:08d}" / MANIFEST_NAME for node in nodes]
+    later = [each.checkpoints / f"step-{SAVED_STEP + 20:08d}" / MANIFEST_NAME for each in nodes]
     try:
         wait_until(lambda: all(each.is_file() for each in later), processes[stays])
         (freeze_group if is_frozen else kill_group)(processes[lost])
         together = join_parts(nodes, tmp_path / "together" / f"step-{SAVED_STEP:08d}")
         began = {Env.RESUME_FROM: str(together), Env.GENERATION: "1"}
-        other = Work(tmp_path / "other", ranks=1, env=environment(lost, PORTS[1]) | began)
-        other.write({**MICRO_CONFIG, "steps": STEPS}).env[Env.CHECKPOINT_DIR] = str(other.checkpoints)
+        other = node(tmp_path / "other", environment(lost, PORTS[1]) | began)
         (other.root / GANG_FILE).write_text('{"generation": 1}')  # as its agent does for who begins in a later one
-        announce(nodes[stays], together)
+        announce(nodes[stays], together, PORTS[1])
         third = other.start()
         wait_until(lambda: (nodes[stays].root / JOINED_FILE).read_text() == "1", processes[stays])
         leader = other if lost == 0 else nodes[0]
@@ -119,8 +80,8 @@ def test_the_rest_of_a_gang_goes_on_with_another_node(
 
 
 def test_a_stop_ends_the_waiting_for_another_node(tmp_path: Path) -> None:
-    nodes = begin(tmp_path)
-    processes = [node.start() for node in nodes]
+    nodes = gang(tmp_path, PORTS[0])
+    processes = [each.start() for each in nodes]
     try:
         wait_until(lambda: bool(nodes[0].events("step")), processes[0])
         kill_group(processes[1])
@@ -137,10 +98,10 @@ def test_a_stop_ends_the_waiting_for_another_node(tmp_path: Path) -> None:
 
 
 def test_who_is_at_fault_itself_waits_for_nobody(tmp_path: Path) -> None:
-    nodes = begin(tmp_path)
-    for node in nodes:
-        (node.root / "input" / "docs.jsonl").write_text("no JSON\n")
-    processes = [node.start() for node in nodes]
+    nodes = gang(tmp_path, PORTS[0])
+    for each in nodes:
+        (each.root / "input" / "docs.jsonl").write_text("no JSON\n")
+    processes = [each.start() for each in nodes]
     try:
         for process in processes:
             code, output = finish(process, seconds=60)

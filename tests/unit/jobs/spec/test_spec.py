@@ -33,6 +33,7 @@ from jobs.spec.kinds.train import (
     LoraSection,
     ProfileSection,
     TrainSpec,
+    node_counts,
     train_of,
     training_tokens,
 )
@@ -110,6 +111,30 @@ def test_canonical_form_reads_back_to_the_same_spec_and_hash() -> None:
     assert again == spec
     assert spec_hash(again) == spec_hash(spec)
     assert canonical(again) == canonical(spec)
+
+
+def test_a_range_of_nodes_is_planned_with_the_fewest_and_keeps_its_own_hash() -> None:
+    fixed, grows = parse(FULL), parse(FULL.replace("nodes: 3", "nodes: 3..6"))
+    assert (fixed.resources.nodes, fixed.resources.nodes_max, canonical(fixed)["resources"]["nodes"]) == (3, 3, 3)
+    assert (grows.resources.nodes, grows.resources.nodes_max, grows.resources.devices) == (3, 6, 6)
+    assert canonical(grows)["resources"]["nodes"] == "3..6"
+    assert from_wire(json.loads(json.dumps(canonical(grows)))) == grows
+    assert spec_hash(grows) != spec_hash(fixed)
+    assert kind_of(grows).runtime_features(grows) == kind_of(fixed).runtime_features(fixed)
+
+
+def test_every_size_of_a_gang_that_grows_has_its_memory_reckoned() -> None:
+    """With more ranks a rank has fewer sequences, and may do them in fewer and larger passes."""
+    text = FULL.replace("nodes: 3", "nodes: 2..5").replace("gpus: 2", "gpus: 1")
+    grows = parse(text.replace("data: a.txt", "data: a.txt, global_batch_size: 10, micro_batch_size: 4, strategy: ddp"))
+    assert node_counts(grows) == [2, 3, 4, 5]
+    floors = []
+    for nodes in node_counts(grows):
+        resources = grows.resources.model_copy(update={"nodes_asked": (nodes, nodes)})
+        floors.append(TrainSpec().memory_floor_mib(grows.model_copy(update={"resources": resources})))
+    assert TrainSpec().memory_floor_mib(grows) == max(floors)
+    many = parse(text.replace("2..5", "2..1000").replace("data: a.txt", "data: a.txt, global_batch_size: 2000"))
+    assert len(node_counts(many)) < 100
 
 
 def test_hash_does_not_depend_on_the_order_of_keys_or_on_spelling() -> None:
@@ -398,7 +423,16 @@ def test_reference_names_every_field_of_every_section() -> None:
 def test_job_files_in_the_reference_are_good() -> None:
     text = (Path(__file__).parents[4] / "docs" / "job-file.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
-    names = ["tiny-llama", "hf-trainer", "own-script", "my-llm", "from-shared-folders", "compare", "ours-and-theirs"]
+    names = [
+        "tiny-llama",
+        "grows",
+        "hf-trainer",
+        "own-script",
+        "my-llm",
+        "from-shared-folders",
+        "compare",
+        "ours-and-theirs",
+    ]
     assert [parse(block).name for block in blocks] == [*names, "tune", "from-a-volume"]
 
 

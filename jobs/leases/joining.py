@@ -1,0 +1,45 @@
+"""Leases that wait to join a gang which grows: until they have, the attempt does not depend on them.
+
+Their programs have started and wait; they are not metered, and their caps are nothing. What becomes of one before it
+has joined ends the growth, and never the attempt.
+"""
+
+from __future__ import annotations
+
+from django.db.models import F
+
+from jobs.leases import leasing
+from jobs.models import Attempt
+from marketplace.foundation import clock
+from marketplace.nodes.models import Node
+from marketplace.nodes.wake import wake_nodes
+from provider_agent.protocol import ATTEMPT_ENDS, REASONS, Billable, Fault, Reason
+
+_CHANGED = (
+    *("reported_state", "reported_reason", "reported_message", "replaced_at"),
+    *("log_bytes_final", "event_bytes_final", "receipt_seq_final"),
+)
+
+
+def give_up(attempt: Attempt) -> int:
+    """End all leases that wait to join an attempt of a locked job: its gang stays as it is. Returns how many.
+
+    They cost nothing. One that ended by itself keeps its reason, and its node the mark for it; the others end by
+    nobody's fault.
+    """
+    leases, now = list(attempt.leases.joining().select_related("attempt__job")), clock.now()
+    for lease in leases:
+        if lease.reported_state not in ATTEMPT_ENDS:
+            outcome = REASONS[Reason.NOT_JOINED]
+            lease.reported_state, lease.reported_reason = outcome.state.value, Reason.NOT_JOINED.value
+            lease.reported_message = "The gang did not grow after all."
+        reason = Reason(lease.reported_reason)
+        lease.replaced_at = now  # of one try the same
+        # Its last bytes are not waited for: nothing of it counts.
+        lease.log_bytes_final = lease.event_bytes_final = lease.receipt_seq_final = None
+        lease.save(update_fields=_CHANGED)
+        leasing.end_lease(lease, Billable.NOTHING, reason=reason)
+        if REASONS[reason].fault == Fault.PROVIDER:
+            Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
+    wake_nodes([lease.node_id for lease in leases])
+    return len(leases)
