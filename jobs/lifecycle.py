@@ -54,7 +54,7 @@ from marketplace.foundation.ids import new_id
 from marketplace.foundation.states import advance, record_birth
 from marketplace.nodes.models import Node
 from marketplace.nodes.wake import wake_nodes
-from provider_agent.protocol import REASONS, AttemptState, Fault, Outcome, Reason
+from provider_agent.protocol import REASONS, AttemptState, Billable, Fault, Outcome, Reason
 
 SECRETS_BYTES_MAX = 64 * 1024
 
@@ -243,7 +243,7 @@ def finish_attempt(
     # 2. Its leases: devices free, price frozen, the nodes' records.
     joining.give_up(attempt)
     for lease in attempt.leases.live().select_related("node"):
-        leasing.end_lease(lease, outcome.billable, reason=reason)
+        leasing.end_lease(lease, _billable(attempt, lease, reason), reason=reason)
         if job.is_escrow:
             holding.settle(lease)
         if outcome.state == AttemptState.SUCCEEDED or lease.reported_reason == reason.value:
@@ -251,6 +251,15 @@ def finish_attempt(
     wake_nodes([lease.node_id for lease in attempt.leases.all()])
     # 3. The job, as its kind decides.
     return _take(job, kind.after_attempt(job, attempt, reason, outcome, message=message))
+
+
+def _billable(attempt: Attempt, lease: Lease, reason: Reason) -> Billable:
+    """What a lease of an attempt that ends for a reason is paid. What an earlier generation saved is never lost to the
+    nodes that did it, whatever who came later did not manage."""
+    billable = REASONS[reason].billable
+    if attempt.generation and billable == Billable.NOTHING and lease.reported_reason != reason.value:
+        return Billable.CHECKPOINT
+    return billable
 
 
 def _take(job: Job, step: NextStep | None) -> Job:

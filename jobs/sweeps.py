@@ -73,7 +73,6 @@ def sweep_leases() -> int:
             Reason.NEVER_STARTED,
             "The node was not ready in time.",
         ),
-        (resizing.unjoined(), Reason.NEVER_STARTED, "It joined the gang, and its program did not come up."),
         (live.filter(lease_until__lt=now), Reason.LEASE_EXPIRED, "The lease ran out without a word of the node."),
     ]
     count = 0
@@ -82,7 +81,7 @@ def sweep_leases() -> int:
             with log_failures("An overdue lease could not be ended.", lease_id=str(lease_id)):
                 reports.lose(lease_id, reason, message)
                 count += 1
-    return count + _end_still(now) + _end_unanswered_stops(now)
+    return count + _end_still(now) + _end_unjoined() + _end_unanswered_stops(now)
 
 
 def sweep_checks() -> int:
@@ -157,7 +156,7 @@ def _pay_again() -> int:
             lifecycle.lock(job_id)
             attempt = Attempt.objects.live().filter(pk=attempt_id).first()
             if attempt is not None and attempt.broken_at is None:
-                count += generations.close_unpaid(attempt, has_begun=True)
+                count += generations.close_unpaid(attempt)
     return count
 
 
@@ -243,6 +242,15 @@ def _end_still(now: datetime) -> int:
     for lease in still[:SWEEP_ROWS_MAX]:
         with log_failures("A lease that prepares could not be looked at.", lease_id=str(lease.pk)):
             count += is_still(lease) and reports.lose_still(lease.pk)
+    return count
+
+
+def _end_unjoined() -> int:
+    """Who joined a gang and does not come up keeps the others waiting, unpaid."""
+    count = 0
+    for lease_id in list(resizing.unjoined().values_list("pk", flat=True)[:SWEEP_ROWS_MAX]):
+        with log_failures("A lease that joined a gang could not be ended.", lease_id=str(lease_id)):
+            count += reports.lose_unjoined(lease_id)
     return count
 
 

@@ -20,6 +20,7 @@ from jobs.artifacts.manifest import accept_files
 from jobs.artifacts.parts import uploads_for, verify_bytes
 from jobs.artifacts.prune import abandon, prune_checkpoints, prune_prepared
 from jobs.errors import ArtifactClosed, ArtifactNotFound, BadManifest, ManifestChanged
+from jobs.leases import joining
 from jobs.leases.fencing import require_fence, require_live
 from jobs.leases.gangs import rank_of
 from jobs.leases.leasing import GRACE_MS
@@ -52,6 +53,8 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
         lease = require_live(lease.pk, fence=fence)
         if request.kind == "checkpoint" and request.generation != lease.attempt.generation:
             raise BadManifest("The gang went on with another generation meanwhile.")
+        if request.kind == "output" and joining.end_growth(lease.attempt):
+            lease = require_live(lease.pk, fence=fence)
         if lease.is_joining:
             raise BadManifest("This node has not joined its gang yet.")
         if request.node_rank != (rank := rank_of(lease)):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from django.db.models import F
 
-from jobs.leases import leasing
-from jobs.models import Attempt
+from jobs.leases import leasing, sharing
+from jobs.models import Attempt, Lease
 from marketplace.foundation import clock
 from marketplace.nodes.models import Node
 from marketplace.nodes.wake import wake_nodes
@@ -43,3 +43,25 @@ def give_up(attempt: Attempt) -> int:
             Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
     wake_nodes([lease.node_id for lease in leases])
     return len(leases)
+
+
+def is_coming(lease: Lease, attempt: Attempt) -> bool:
+    """Whether a lease joined the gang in its present generation, and its program has not come up yet."""
+    is_new = bool(attempt.generation) and lease.joined_generation == attempt.generation
+    return is_new and lease.running_at is None
+
+
+def end_growth(attempt: Attempt) -> int:
+    """The training of a locked job's attempt has ended, and some who joined its gang never came up: they were never of
+    it, and the others, which trained all the time, are paid for it. Returns how many did not come up."""
+    late = [lease for lease in attempt.leases.members() if is_coming(lease, attempt)]
+    if not late:
+        return 0
+    Lease.objects.filter(pk__in=[lease.pk for lease in late]).update(is_joining=True, joined_generation=None)
+    give_up(attempt)
+    for lease in attempt.leases.members():
+        if lease.unpaid and lease.unpaid[-1][1] is None:
+            lease.unpaid = lease.unpaid[:-1]
+            lease.save(update_fields=["unpaid"])
+    sharing.share_anew(list(attempt.leases.members()), more=sharing.left_of(late))
+    return len(late)

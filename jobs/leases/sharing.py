@@ -68,6 +68,15 @@ def earned_of(lease: Lease) -> Amount:
     )
 
 
+def left_of(leases: Sequence[Lease]) -> Amount:
+    """What leases that have ended were not charged of what they might have cost."""
+    ended = list(Lease.objects.filter(pk__in=[lease.pk for lease in leases]))
+    return Amount(
+        sum(lease.cap_usd_micros - (lease.charge_usd_micros or 0) for lease in ended),
+        sum(int(lease.cap_units - (lease.charge_units or 0)) for lease in ended),
+    )
+
+
 def _rest(leases: Sequence[Lease], kept: Sequence[Amount]) -> Amount:
     return Amount(
         sum(lease.cap_usd_micros for lease in leases) - sum(each.usd_micros for each in kept),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from django.db.models import Sum
+from django.db.models import Min, Sum
 
 from jobs.kinds.registry import kind_of
 from jobs.leases import sharing
@@ -16,11 +16,12 @@ from jobs.matching.growth import GangNode, Growth, Left, growth_of, throughput_o
 from jobs.matching.match import SlotTaken
 from jobs.matching.score import failure_chance, startup_seconds
 from jobs.matching.snapshot import FleetSnapshot
-from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
+from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease, LeaseDevice
 from jobs.placing.placement import request_of
 from jobs.running import generations, resizing
 from jobs.spec import from_wire
 
+MEMORY_SHARE: Final = 0.9  # equal devices do not report exactly the same
 FEATURE: Final = "generations.sizes"  # of an agent whose programs wait to join a gang, and go on in one of another size
 
 
@@ -42,6 +43,12 @@ class GrowingGang:
     def _kind(self) -> str:
         return str(self.leases[0].devices.values_list("kind", flat=True)[0])
 
+    @property
+    def _memory_mib(self) -> int:
+        """About what the smallest device of the gang has: with less a rank might not hold what the others do."""
+        devices = LeaseDevice.objects.filter(lease__in=self.leases).aggregate(least=Min("device__memory_mib"))
+        return int((devices["least"] or 0) * MEMORY_SHARE)
+
     def demand_for(self, count: int, nodes: frozenset[UUID]) -> Demand:
         """Of so many nodes more, which do their share of what is left."""
         whole, left = self._request.demand, self.left
@@ -50,6 +57,7 @@ class GrowingGang:
             whole,
             nodes=count,
             kind=self._kind,
+            memory_mib=max(whole.memory_mib, self._memory_mib),
             cap_usd_micros=int(sharing.unspent_of(self.leases).usd_micros * share),
             work_flops=left.work_flops * share if left else None,
             seconds_left=None,  # the gang goes on in any case, and ends sooner with them

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from jobs.models import Attempt, Job, Lease, Stream, StreamChunk
+from jobs.running import generations
 from jobs.running.curves import follow_curve
 from jobs.running.progress import advance_progress, read_progress
 from runtimes.contract import EVENT_LINE_BYTES_MAX, EventKind
@@ -29,13 +30,15 @@ def follow_events(lease: Lease, start: int, data: bytes) -> None:
         found = [event for event in found if event["event"] != EventKind.PREPARING]
     if not found:
         return
-    number = Attempt.objects.values_list("number", flat=True).get(pk=lease.attempt_id)
+    attempt = Attempt.objects.select_related("resume_artifact").get(pk=lease.attempt_id)
     job = Job.objects.get(attempts=lease.attempt_id)
-    progress = advance_progress(job.progress, number, found)
+    progress = advance_progress(job.progress, attempt.number, found)
     if progress != job.progress:
         Job.objects.filter(pk=job.pk).update(progress=progress)
     if not lease.node_rank:  # the gang's rank zero alone reports steps
-        follow_curve(job.pk, number, events)
+        follow_curve(job.pk, attempt.number, events)
+        if any(event["event"] == EventKind.RESUMED for event in found):
+            generations.pay_again(attempt)
 
 
 def _line_before(lease: Lease, offset: int) -> bytes:

@@ -4,7 +4,8 @@
     lost_leases        the leases to replace, once nothing more is to come of them
     begin              the next generation: the lost leases end, those that wait join, and the attempt goes on from its
                        newest checkpoint
-    close_unpaid       all of a generation runs: from now on the leases are paid again
+    pay_again          from now on the leases are paid again, where all of a generation runs and has gone on
+    close_unpaid       the same, where a checkpoint of it shows that
 
 What the others did after the checkpoint is done again, and until the new generation runs they only wait: neither is
 paid (`Lease.paid_of`), as it is not where a whole attempt ends by the fault of one node.
@@ -32,7 +33,7 @@ from jobs.states import ArtifactState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
-from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, Fault, Reason
+from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, Billable, Fault, Reason
 
 REPLACE_SECONDS: Final = 30  # the launchers of the others wait for 240, most of which a node may take to end
 GENERATIONS_MAX: Final = 1000  # of one attempt
@@ -87,15 +88,11 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     resume = Artifact.objects.resumable(job).first()
     rest = [lease for lease in attempt.leases.members() if lease.pk not in {each.pk for each in lost}]
     joined = [] if lost else list(attempt.leases.joining())
+    coming = [lease for lease in rest if joining.is_coming(lease, attempt)]
     if lost:
         joining.give_up(attempt)  # what it was to join is another gang now
     for lease in lost:
-        reason = Reason(lease.reported_reason)
-        lease.replaced_at = clock.now()
-        lease.save(update_fields=["replaced_at"])
-        leasing.end_lease(lease, REASONS[reason].billable, reason=reason)
-        if REASONS[reason].fault == Fault.PROVIDER:
-            Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
+        _end_lost(lease, attempt)
     if not attempt.generation:
         attempt.began_from = attempt.resume_artifact
     attempt.generation += 1
@@ -103,7 +100,7 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     attempt.resume_artifact, attempt.master_port = resume, master_port
     changed = ["generation", "began_from", "broken_at", "suspected_at", "resume_artifact", "master_port"]
     attempt.save(update_fields=changed)
-    for lease in joined:
+    for lease in [*joined, *coming]:  # who was still to come up when another one was lost has still to
         lease.is_joining, lease.joined_generation = False, attempt.generation
         lease.save(update_fields=["is_joining", "joined_generation"])
     for artifact in Artifact.objects.filter(attempt=attempt, kind="checkpoint", state=ArtifactState.UPLOADING):
@@ -132,14 +129,42 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     )
 
 
-def close_unpaid(attempt: Attempt, *, has_begun: bool = False) -> int:
-    """Pay the leases of a locked job's attempt again, where all of them run, or (`has_begun`) a checkpoint of all of
-    them shows that they did: one node that never says that it runs keeps nobody unpaid. Returns for how many that is.
+def _end_lost(lease: Lease, attempt: Attempt) -> None:
+    """End a lost lease of the generation that ends. Who had only just joined has done nothing that is kept."""
+    reason = Reason(lease.reported_reason)
+    billable = Billable.NOTHING if _has_just_joined(lease, attempt) else REASONS[reason].billable
+    lease.replaced_at = clock.now()
+    lease.save(update_fields=["replaced_at"])
+    leasing.end_lease(lease, billable, reason=reason)
+    if REASONS[reason].fault == Fault.PROVIDER:
+        Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
+
+
+def pay_again(attempt: Attempt) -> int:
+    """Pay the leases of a locked job's attempt again, once its present generation trains: all of them run, and the
+    first node has said that all ranks have loaded the checkpoint. A node that prepares runs too, for hours where it
+    must; and those of a gang that shrank never report anything else. Returns for how many that is.
     """
-    leases, count = list(attempt.leases.members()), 0
-    if not has_begun and any(lease.reported_state not in _UP for lease in leases):
+    if not attempt.generation or attempt.broken_at is not None or not _has_resumed(attempt):
         return 0
-    for lease in leases:
+    if any(lease.reported_state not in _UP for lease in attempt.leases.members()):
+        return 0
+    return close_unpaid(attempt)
+
+
+def _has_resumed(attempt: Attempt) -> bool:
+    progress = Job.objects.values_list("progress", flat=True).get(pk=attempt.job_id)
+    is_of_it = progress.get("attempt") == attempt.number
+    resume = attempt.resume_artifact
+    return is_of_it and resume is not None and progress.get("resumed_from") == resume.step
+
+
+def close_unpaid(attempt: Attempt) -> int:
+    """Pay the leases of a locked job's attempt again: a checkpoint of all of them, say, shows that they train. One node
+    that never says that it runs keeps nobody unpaid. Returns for how many that is.
+    """
+    count = 0
+    for lease in attempt.leases.members():
         if is_unpaid(lease):
             start, _, unmetered_ms = lease.unpaid[-1]
             end = max(start, lease.observed_ms - unmetered_ms)
@@ -197,16 +222,25 @@ def has_progress(job: Job, attempt: Attempt) -> bool:
 def has_failed_to_grow(attempt: Attempt) -> bool:
     """Whether nodes that joined the gang in its present generation, and no others, were lost before it saved anything:
     without them it goes on as before."""
-    joined = {lease.joined_generation for lease in lost_leases(attempt)}
+    return all(_has_just_joined(lease, attempt) for lease in lost_leases(attempt))
+
+
+def _has_just_joined(lease: Lease, attempt: Attempt) -> bool:
+    """Whether a lease joined the gang in its present generation, and that has saved nothing yet."""
+    if not attempt.generation or lease.joined_generation != attempt.generation:
+        return False
     saved = Artifact.objects.complete().filter(attempt=attempt, kind="checkpoint", generation=attempt.generation)
-    return joined == {attempt.generation} and not saved.exists()
+    return not saved.exists()
 
 
 def _is_replaceable(lease: Lease) -> bool:
-    """Whether another node may take the lost one's place: it is not the customer's doing, and no checkpoint's."""
+    """Whether the gang may go on after the loss, with another node or without one: it is not the customer's doing, and
+    no checkpoint's. Without who had only just joined the others trained well, whatever it was."""
+    if causes.is_aborted(lease):  # it only followed from the end of another one, not yet missed
+        return False
     reason = Reason(lease.reported_reason)
-    is_others_doing = causes.is_aborted(lease)  # it only followed from the end of another one, not yet missed
-    return reason in REPLACEABLE and REASONS[reason].fault in {Fault.PROVIDER, Fault.NETWORK} and not is_others_doing
+    is_others_doing = reason not in REPLACEABLE or REASONS[reason].fault not in {Fault.PROVIDER, Fault.NETWORK}
+    return not is_others_doing or _has_just_joined(lease, lease.attempt)
 
 
 def goes_on(lease: Lease) -> bool:

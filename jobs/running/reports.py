@@ -2,6 +2,7 @@
 
     apply_reports    one sync of one node: signs of life, first states, ends
     lose_still       a node whose program neither moves nor starts is not waited for
+    lose_unjoined    nor is one that joined a gang and does not come up
     conclude         when every lease of an attempt has ended and its streams and receipts are in, finish the attempt
 
 A report is believed only from the lease's own node and with the lease's own fence; a repeat changes nothing.
@@ -130,6 +131,16 @@ def lose_still(lease_id: UUID) -> bool:
         return True
 
 
+def lose_unjoined(lease_id: UUID) -> bool:
+    """End a lease that joined its gang and does not come up, unpaid; returns False where it has, after all."""
+    with transaction.atomic():
+        lifecycle.lock(Lease.objects.get(pk=lease_id).attempt.job_id)
+        if not resizing.unjoined().filter(pk=lease_id).exists():
+            return False
+        lose(lease_id, Reason.NEVER_STARTED, "It joined the gang, and its program did not come up.")
+        return True
+
+
 def conclude(job: Job, attempt: Attempt) -> bool:
     """Finish a live attempt of a locked job once all of its leases have ended; returns whether it did.
 
@@ -193,8 +204,7 @@ def _apply(job_id: UUID, report: LeaseReport, received_at: datetime) -> None:
             **seen,
         )
         _move_attempt(job, attempt)
-        if attempt.generation:
-            generations.close_unpaid(attempt)
+        generations.pay_again(attempt)
         conclude(job, attempt)
 
 

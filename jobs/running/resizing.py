@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from django.db.models import F
+from django.db.models import F, Q
 
 from jobs.errors import NoGangPort
 from jobs.kinds.registry import kind_of
@@ -33,7 +33,11 @@ from provider_agent.protocol import ATTEMPT_ENDS, AttemptState
 
 GROW_AGAIN_SECONDS: Final = 600  # from one growth of an attempt to its next, and twice as long for each in vain
 DOUBLINGS_MAX: Final = 6
-COME_UP_SECONDS: Final = 600  # from the moment a node joins until its program gives its first healthy signal
+_BAD_ENDS: Final = (AttemptState.FAILED, AttemptState.LOST)
+# From the moment a node joins until its program gives its first healthy signal: it fetches the checkpoint meanwhile.
+COME_UP_SECONDS: Final = 600
+COME_UP_SECONDS_MAX: Final = 3600
+FETCH_BYTES_PER_SECOND: Final = 20_000_000
 
 
 def nodes_of(job: Job) -> tuple[int, int]:
@@ -47,29 +51,40 @@ def may_grow(job: Job, attempt: Attempt) -> Artifact | None:
     All of it runs, is paid, follows another size, and has saved a checkpoint since its generation began: so no growth
     follows another without progress. Its job is not about to end.
     """
-    fewest, most = nodes_of(job)
-    if fewest == most or job.is_escrow or job.cancel_requested_at is not None or job.spec.get("command"):
-        return None
-    if not kind_of(job).outlives_a_lost_node or attempt.generation >= generations.GENERATIONS_MAX:
-        return None
-    if attempt.state != AttemptState.RUNNING or attempt.broken_at is not None or attempt.suspected_at is not None:
-        return None
-    members = list(attempt.leases.members())
-    is_whole = all(generations.goes_on(lease) and lease.follows_sizes for lease in members)
-    is_whole = is_whole and all(lease.reported_state == AttemptState.RUNNING for lease in members)
-    if not is_whole or len(members) >= most or any(map(generations.is_unpaid, members)):
-        return None
-    if attempt.artifacts.filter(kind="output").exists():
+    if not _may_ever_grow(job, attempt) or not _is_whole(job, attempt):
         return None
     resume = Artifact.objects.resumable(job).first()
     is_of_now = resume is not None and (resume.attempt_id, resume.generation) == (attempt.pk, attempt.generation)
     return resume if is_of_now else None
 
 
+def _may_ever_grow(job: Job, attempt: Attempt) -> bool:
+    fewest, most = nodes_of(job)
+    if fewest == most or job.is_escrow or job.cancel_requested_at is not None or job.spec.get("command"):
+        return False
+    if not kind_of(job).outlives_a_lost_node or attempt.generation >= generations.GENERATIONS_MAX:
+        return False
+    if attempt.artifacts.filter(kind="output").exists():
+        return False
+    grown = job.attempts.exclude(pk=attempt.pk).filter(grown_at__isnull=False)
+    return not grown.filter(state__in=_BAD_ENDS).exists()  # it may have been the growth
+
+
+def _is_whole(job: Job, attempt: Attempt) -> bool:
+    """Whether all of the gang runs, is paid and could go on in another size, and it has less than its most nodes."""
+    if attempt.state != AttemptState.RUNNING or attempt.broken_at is not None or attempt.suspected_at is not None:
+        return False
+    members = list(attempt.leases.members())
+    is_whole = all(generations.goes_on(lease) and lease.follows_sizes for lease in members)
+    is_whole = is_whole and all(lease.reported_state == AttemptState.RUNNING for lease in members)
+    return is_whole and len(members) < nodes_of(job)[1] and not any(map(generations.is_unpaid, members))
+
+
 def is_rested(attempt: Attempt) -> bool:
-    """Whether its last growth, or try of one, is long enough ago for another one: nodes that wait in vain earn nothing
-    meanwhile."""
-    gone = attempt.leases.filter(is_joining=True).exclude(replaced_at=None)
+    """Whether its last growth, or try of one, is long enough ago for another one: nodes that wait in vain, or do not
+    come up, earn nothing meanwhile."""
+    never_up = Q(is_joining=True) | Q(joined_generation__isnull=False, running_at=None)
+    gone = attempt.leases.filter(never_up).exclude(replaced_at=None)
     in_vain = {at for at in gone.values_list("replaced_at", flat=True) if at is not None}
     seconds = GROW_AGAIN_SECONDS * 2 ** min(len(in_vain), DOUBLINGS_MAX)
     tried = [*in_vain, *([attempt.grown_at] if attempt.grown_at else [])]
@@ -128,15 +143,7 @@ def shrink(job: Job, attempt: Attempt, lost: Sequence[Lease]) -> bool:
     except NoGangPort:
         return False
     generations.begin(job, attempt, lost, master_port=port, size=len(rest))
-    left = sharing.NOTHING
-    for lease in lost:
-        lease.refresh_from_db()
-        left = left.plus(
-            sharing.Amount(
-                lease.cap_usd_micros - (lease.charge_usd_micros or 0), int(lease.cap_units - (lease.charge_units or 0))
-            )
-        )
-    sharing.share_anew(list(attempt.leases.members()), more=left)
+    sharing.share_anew(list(attempt.leases.members()), more=sharing.left_of(lost))
     wake_nodes([*nodes, *(lease.node_id for lease in lost)])
     return True
 
@@ -146,4 +153,11 @@ def unjoined() -> LeaseQuerySet:
     since = clock.now() - timedelta(seconds=COME_UP_SECONDS)
     found = Lease.objects.members().filter(attempt__state=AttemptState.RUNNING, attempt__grown_at__lt=since)
     found = found.filter(joined_generation=F("attempt__generation"), running_at=None)
-    return found.exclude(reported_state__in=ATTEMPT_ENDS)
+    found = found.exclude(reported_state__in=ATTEMPT_ENDS).select_related("attempt__resume_artifact")
+    return Lease.objects.filter(pk__in=[lease.pk for lease in found if _is_late(lease.attempt)])
+
+
+def _is_late(attempt: Attempt) -> bool:
+    size = attempt.resume_artifact.size_bytes if attempt.resume_artifact else 0
+    seconds = min(COME_UP_SECONDS + size // FETCH_BYTES_PER_SECOND, COME_UP_SECONDS_MAX)
+    return attempt.grown_at is not None and attempt.grown_at < clock.now() - timedelta(seconds=seconds)

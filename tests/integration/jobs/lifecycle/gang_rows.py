@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobs.models import Artifact, ArtifactPart
+from jobs.running import events
 from provider_agent.protocol import AttemptState, LeaseReport
 from tests import stage
 from tests.row_states import create_in_state
@@ -43,3 +44,8 @@ def report_of(lease, generation=0):
     return LeaseReport(
         lease_id=lease.id, fence=lease.fence, attempt_id=lease.attempt_id, state=state, generation=generation
     )
+
+
+def resumed(lease, step):
+    """The first node says that all ranks have loaded the checkpoint of this step."""
+    events.follow_events(lease, 0, b'{"event": "resumed", "step": %d}\n' % step)

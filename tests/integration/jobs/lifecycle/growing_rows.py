@@ -15,7 +15,7 @@ from jobs.running.assignments import desired_state
 from marketplace.nodes.models import Node
 from provider_agent.protocol import Assignment, AttemptState
 from tests import stage
-from tests.integration.jobs.lifecycle.gang_rows import follow, report_of, save
+from tests.integration.jobs.lifecycle.gang_rows import follow, report_of, resumed, save
 from tests.stage import DOLLAR
 
 PRICE = DOLLAR // 10
@@ -79,6 +79,7 @@ def grown(alice, count=1, **changes):
     assert grow() == 1
     for lease in members(job):
         stage.send_report(lease, AttemptState.RUNNING, follows_generations=True, follows_sizes=True, generation=1)
+    resumed(members(job)[0], 10)
     assert len(members(job)) == 2 + count
     return job, members(job)
 

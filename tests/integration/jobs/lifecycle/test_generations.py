@@ -20,7 +20,7 @@ from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
 from provider_agent.protocol import ArtifactBegin, ArtifactFile, Assignment, AttemptState, Reason
 from tests import stage
-from tests.integration.jobs.lifecycle.gang_rows import MINUTE_MS, follow, report_of, save
+from tests.integration.jobs.lifecycle.gang_rows import MINUTE_MS, follow, report_of, resumed, save
 from tests.row_states import create_in_state
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -91,6 +91,9 @@ def test_what_is_done_again_and_the_waiting_are_not_paid(gang):
     stays.refresh_from_db()
     assert stays.unpaid == [[MINUTE_MS, None, 0]]
     stage.send_report(other, AttemptState.RUNNING)
+    stays.refresh_from_db()
+    assert stays.unpaid == [[MINUTE_MS, None, 0]], "a node that prepares runs, too"
+    resumed(stays, 50)
     stays.refresh_from_db()
     ((start, end),) = stays.unpaid
     assert (start, end) == (MINUTE_MS, pytest.approx(130_000, abs=500))
@@ -169,6 +172,7 @@ def test_a_second_loss_after_progress_makes_a_third_generation(gang, rack):
     assert replacing.replace_lost() == 1
     stays, other = live(stage.newest_attempt(job))
     stage.send_report(other, AttemptState.RUNNING)
+    resumed(stays, 50)
     save(job, [stays, other], step=60, ms=150_000)
     reports.lose(other.pk, Reason.NODE_SILENT, "")
     assert replacing.replace_lost() == 1
@@ -222,6 +226,7 @@ def test_a_reading_that_its_node_made_up_makes_no_pay_negative(gang, rack):
     stays, other = live(stage.newest_attempt(job))
     stage.see_running(stays, seconds=130)
     stage.send_report(other, AttemptState.RUNNING)
+    resumed(stays, 50)
     save(job, [stays, other], step=60, ms=0)
     reports.lose(other.pk, Reason.NODE_SILENT, "")
     replacing.replace_lost()

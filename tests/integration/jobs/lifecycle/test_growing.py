@@ -29,7 +29,7 @@ from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
 from provider_agent.protocol import ArtifactBegin, ArtifactFile, AttemptState, Reason, charge
 from tests import stage
-from tests.integration.jobs.lifecycle.gang_rows import follow, report_of, save
+from tests.integration.jobs.lifecycle.gang_rows import follow, report_of, resumed, save
 from tests.integration.jobs.lifecycle.growing_rows import (
     PRICE,
     RANGE,
@@ -128,6 +128,7 @@ def test_who_keeps_the_others_waiting_is_not_paid_for_it(alice):
         stage.see_running(lease, seconds=400)
     third = members(job)[2]
     stage.send_report(third, AttemptState.RUNNING, generation=1)
+    resumed(leases[0], 10)
     first = Lease.objects.get(pk=leases[0].pk)
     ((start, end),) = first.unpaid
     assert start == pytest.approx(100_000 + generations.JOIN_PAID_MS, abs=2_000)
@@ -156,6 +157,7 @@ def test_what_the_leases_may_cost_together_never_grows(alice):
             assert lease.cap_units >= earned.get(lease.pk, 1)
             assert lease.cap_usd_micros == lease.cap_units
             stage.send_report(lease, AttemptState.RUNNING, generation=round_ + 1)
+        resumed(members(job)[0], 21 if round_ else 10)
     assert len(members(job)) == 4
 
 
