@@ -163,7 +163,7 @@ def test_a_training_that_ends_meanwhile_waits_for_nobody_who_joined(alice):
 
 
 def test_the_output_has_the_ranks_that_the_nodes_know(alice):
-    """Who joined took a rank in the middle, and the nodes have not heard of it."""
+    """Who joined took a rank in the middle, and the nodes do not know of it yet."""
     _, leases = join(alice, 1)
     Lease.objects.filter(pk=leases[1].pk).update(node_rank=5)
     Lease.objects.filter(pk=leases[2].pk).update(node_rank=1)
