@@ -1,0 +1,219 @@
+"""What a look at gangs that grow costs, whom it looks at first, and for whom nodes that wait to join make way."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from jobs.matching.reservations import Reservations
+from jobs.models import Attempt, Job, Lease
+from jobs.placing import growing, growing_looks
+from tests import stage
+from tests.integration.jobs.lifecycle.growing_rows import (
+    PRICE,
+    RANGE,
+    be_ready,
+    grow,
+    joining,
+    members,
+    rack,
+    train,
+)
+from tests.stage import DOLLAR
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOO_LARGE = {"gpus": 8, "kind": "any"}  # no node here has so many
+SIZES = [(2, 1), (4, 4)]  # (nodes of a gang, that wait to join it)
+
+
+@pytest.fixture
+def alice():
+    return stage.organisation("alice", usd_micros=50 * DOLLAR)
+
+
+def gang(alice, name, *, nodes=2, free=1, price=PRICE):
+    """A gang that has trained for 100 s, and so many nodes more in its fabric."""
+    rack(nodes, name=name)
+    job, _ = train(alice, resources=RANGE | {"nodes": f"{nodes}..{2 * nodes}"})
+    rack(free, name=name, price=price)
+    return job
+
+
+def inviting_gang(alice, name, *, nodes=2, joiners=1):
+    job = gang(alice, name, nodes=nodes, free=joiners)
+    assert grow() == 1
+    assert len(joining(job)) == joiners
+    return job
+
+
+def wait_for(resources=TOO_LARGE, *, priority=50):
+    """A job of another organisation that is not placed now."""
+    organisation = stage.organisation(f"carol-{Job.objects.count()}", usd_micros=50 * DOLLAR)
+    job = stage.submit(organisation, stage.spec_of())
+    spec = job.spec | {"resources": job.spec["resources"] | resources}
+    Job.objects.filter(pk=job.pk).update(priority=priority, spec=spec)
+    return job
+
+
+def queries_of_look(*, changed=0):
+    """What one look asks the database."""
+    with CaptureQueriesContext(connection) as asked:
+        assert grow() == changed
+    return [query["sql"] for query in asked]
+
+
+def snapshots_in(queries):
+    """How often the fleet was read."""
+    return sum("jobs_leasedevice" in sql and "is_live" in sql and sql.startswith("SELECT") for sql in queries)
+
+
+def be_old(job, **age):
+    Lease.objects.joining().filter(attempt__job=job).update(reserved_at=timezone.now() - timedelta(**age))
+
+
+# What a look costs.
+
+
+def test_nodes_that_still_load_cost_a_look_three_queries_however_many_wait(alice, django_assert_max_num_queries):
+    for name, (nodes, joiners) in zip("abc", [*SIZES, (2, 2)], strict=True):
+        inviting_gang(alice, name, nodes=nodes, joiners=joiners)
+        with django_assert_max_num_queries(3):  # who waits to join, which jobs wait, which gangs may grow
+            assert grow() == 0
+
+
+@pytest.mark.parametrize(("nodes", "joiners"), SIZES)
+def test_to_wait_for_a_checkpoint_costs_the_same_whatever_the_gangs_size(alice, nodes, joiners):
+    job = inviting_gang(alice, "rack", nodes=nodes, joiners=joiners)
+    be_ready(joining(job))
+    for lease in members(job):
+        stage.see_running(lease, seconds=400)
+    asked = queries_of_look()
+    assert len(asked) <= 10
+    assert not any("FOR UPDATE" in sql for sql in asked), "the job is not locked for that"
+    assert snapshots_in(asked) == 0
+
+
+def test_gangs_without_a_free_node_near_them_cost_nothing_each(alice):
+    gang(alice, "first", free=0)
+    one = queries_of_look()
+    for name, nodes in [("second", 2), ("third", 4)]:
+        gang(alice, name, nodes=nodes, free=0)
+    rack(1, name="elsewhere")
+    assert len(queries_of_look()) == len(one) <= 12
+
+
+def test_what_is_not_worth_it_costs_the_same_whatever_the_gangs_size(alice):
+    """Its free nodes are too dear; it is reckoned for one more, two more, and so on."""
+    counts = []
+    for name, (nodes, _) in zip("ab", SIZES, strict=True):
+        job = gang(alice, name, nodes=nodes, free=1, price=10 * PRICE)
+        counts.append(len(queries_of_look()))
+        Attempt.objects.filter(job=job).update(grown_at=timezone.now())
+    assert counts[1] - counts[0] <= 6, "the first is only asked whether it has rested"
+
+
+def test_the_fleet_is_read_once_a_look(alice):
+    for name in "abc":
+        gang(alice, name, free=1, price=10 * PRICE)
+    wait_for(priority=80)
+    assert snapshots_in(queries_of_look()) == 1
+
+
+def test_what_waits_is_read_once_for_gangs_of_all_priorities(alice):
+    jobs = [gang(alice, name, price=10 * PRICE) for name in "ab"]
+    wait_for(priority=80)
+    one = queries_of_look()
+    Job.objects.filter(pk=jobs[1].pk).update(priority=20)
+    assert len(queries_of_look()) == len(one)
+
+
+def test_two_gangs_do_not_invite_the_same_node_in_one_look(alice, caplog):
+    caplog.set_level("INFO")
+    rack(4)
+    for _ in range(2):
+        train(alice)
+    rack(1)
+    assert grow() == 1
+    assert Lease.objects.joining().count() == 1
+    assert "did not grow" not in caplog.text
+
+
+def test_who_joins_is_found_by_an_index():
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        plan = Lease.objects.joining().order_by("reserved_at")[:10].explain()
+    assert "lease_joining_since" in plan
+
+
+# Who is looked at.
+
+
+def test_who_waits_longest_is_looked_at_first(alice, monkeypatch):
+    """However short a look is, nobody waits in vain for its turn."""
+    jobs = sorted((inviting_gang(alice, name) for name in "abc"), key=lambda job: stage.newest_attempt(job).pk)
+    for minutes, job in zip((31, 41, 51), jobs, strict=True):
+        be_old(job, minutes=minutes)
+    monkeypatch.setattr(growing, "LOOK_SECONDS_MAX", 0)
+    for job in reversed(jobs):
+        assert joining(job)
+        assert grow() == 1
+        assert not joining(job)
+
+
+def test_gangs_that_only_wait_keep_no_others_from_their_turn(alice, monkeypatch):
+    still_loading, ready = inviting_gang(alice, "a"), inviting_gang(alice, "b")
+    be_old(still_loading, minutes=20)
+    be_ready(joining(ready))
+    monkeypatch.setattr(growing, "LOOK_SECONDS_MAX", 0)
+    assert grow() == 1
+    assert len(members(ready)) == 3
+
+
+def test_no_more_nodes_are_invited_than_a_look_sees(alice, monkeypatch):
+    inviting_gang(alice, "a")
+    other = gang(alice, "b")
+    monkeypatch.setattr(growing, "JOINERS_MAX", 1)
+    assert grow() == 0
+    monkeypatch.setattr(growing, "JOINERS_MAX", 2)
+    assert grow() == 1
+    assert joining(other)
+
+
+def test_gangs_that_may_invite_take_turns(alice, monkeypatch):
+    jobs = [gang(alice, name) for name in "ab"]
+    monkeypatch.setattr(growing, "INVITES_MAX", 1)
+    assert (grow(), Lease.objects.joining().count()) == (1, 1)
+    assert (grow(), [len(joining(job)) for job in jobs]) == (1, [1, 1])
+
+
+# Who waits elsewhere.
+
+
+def test_a_job_that_could_not_use_the_node_changes_nothing(alice):
+    job = inviting_gang(alice, "rack")
+    wait_for(TOO_LARGE, priority=80)
+    assert grow() == 0
+    be_ready(joining(job))
+    assert grow() == 1
+    assert len(members(job)) == 3
+
+
+@pytest.mark.parametrize(("most", "is_grown"), [(2, True), (1, False)])
+def test_nothing_grows_while_more_jobs_wait_than_are_looked_at(alice, monkeypatch, most, is_grown):
+    gang(alice, "rack")
+    for _ in range(2):
+        wait_for(priority=80)
+    monkeypatch.setattr(growing_looks, "WAITING_MAX", most)
+    assert grow() == is_grown
+
+
+def test_a_waiting_job_that_cannot_be_read_keeps_no_gang_from_growing(alice):
+    gang(alice, "rack")
+    broken = wait_for(priority=80)
+    Job.objects.filter(pk=broken.pk).update(spec=broken.spec | {"resources": "many"})
+    assert growing.grow(Reservations()) == 1
