@@ -2,7 +2,8 @@
 
     1  invite   nodes in the fabric of the gang are reserved for it: their programs load, and wait. The gang trains on
     2  join     once they wait, soon after a checkpoint: the attempt's next generation has them
-    3  give up  where one of them comes to nothing, or it is not worth it any more: the gang is as it was
+    3  give up  where one of them comes to nothing, it is not worth it any more, or a job that waits could use one: the
+                gang is as it was
 
 Who waits to join costs nothing and can earn nothing. Both steps ask jobs/matching/growth.py, within what the leases of
 the gang may still cost. Call it after what waits was placed.
@@ -84,7 +85,7 @@ def _steps(look: GrowingLook) -> Iterator[tuple[UUID, Callable[[], bool]]]:
     for lease in joiners:
         by_attempt[lease.attempt_id].append(lease)
     for attempt_id, leases in by_attempt.items():
-        if resizing.is_ready(leases) or _is_over(leases):
+        if resizing.is_ready(leases) or _is_over(leases, look):
             yield attempt_id, partial(_join, attempt_id, look)
     if len(joiners) < JOINERS_MAX:
         for attempt_id in _open_gangs(look):
@@ -217,7 +218,7 @@ def _growth_now(attempt_id: UUID, look: GrowingLook) -> Growth | _Refusal:
     )
     if not leases:
         return _Refusal.NOT_YET
-    if _is_over(leases):
+    if _is_over(leases, look):
         return _Refusal.NEVER
     attempt = leases[0].attempt
     resume = resizing.may_grow(attempt.job, attempt)
@@ -230,11 +231,14 @@ def _growth_now(attempt_id: UUID, look: GrowingLook) -> Growth | _Refusal:
     return gang.growth_with(gang.nodes_of_leases(leases)) or _Refusal.NEVER
 
 
-def _is_over(leases: Sequence[Lease]) -> bool:
-    """Whether nodes that wait to join a gang never will: it took too long, or the training is about to end."""
+def _is_over(leases: Sequence[Lease], look: GrowingLook) -> bool:
+    """Whether nodes that wait to join a gang never will: it took too long, the training is about to end, or a job
+    that waits could use one of them."""
     attempt = leases[0].attempt
     is_ending = attempt.job.cancel_requested_at is not None or attempt.state != AttemptState.RUNNING
-    return is_ending or _waited(leases) > timedelta(seconds=JOIN_SECONDS_MAX)
+    if is_ending or _waited(leases) > timedelta(seconds=JOIN_SECONDS_MAX):
+        return True
+    return not look.wanted(attempt.job.priority).isdisjoint(lease.node_id for lease in leases)
 
 
 def _waited(leases: Sequence[Lease]) -> timedelta:

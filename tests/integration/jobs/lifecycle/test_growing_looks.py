@@ -11,7 +11,9 @@ from django.utils import timezone
 
 from jobs.matching.reservations import Reservations
 from jobs.models import Attempt, Job, Lease
-from jobs.placing import growing, growing_looks
+from jobs.placing import growing, growing_looks, placement
+from marketplace.nodes.models import Node
+from provider_agent.protocol import AttemptState
 from tests import stage
 from tests.integration.jobs.lifecycle.growing_rows import (
     PRICE,
@@ -191,7 +193,26 @@ def test_gangs_that_may_invite_take_turns(alice, monkeypatch):
     assert (grow(), [len(joining(job)) for job in jobs]) == (1, [1, 1])
 
 
-# Who waits elsewhere.
+# For whom they make way.
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+@pytest.mark.parametrize(("priority", "makes_way"), [(50, True), (80, True), (20, False)])
+def test_a_job_that_comes_after_the_invitation_has_the_node(alice, priority, makes_way, is_ready):
+    job = inviting_gang(alice, "rack")
+    (third,) = joining(job)
+    if is_ready:
+        be_ready([third])
+        for lease in members(job):
+            stage.see_running(lease, seconds=400)  # the next checkpoint is waited for
+    waits = wait_for({"gpus": 2}, priority=priority)
+    assert placement.place_waiting() == 0
+    assert grow() == makes_way
+    assert bool(joining(job)) != makes_way
+    assert placement.place_waiting() == makes_way
+    assert [lease.node_id for lease in Lease.objects.filter(attempt__job=waits)] == [third.node_id] * makes_way
+    assert Node.objects.get(pk=third.node_id).failures == 0
+    assert stage.newest_attempt(job).state == AttemptState.RUNNING
 
 
 def test_a_job_that_could_not_use_the_node_changes_nothing(alice):
