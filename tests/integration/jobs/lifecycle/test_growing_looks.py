@@ -9,11 +9,13 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from jobs import sweeps
 from jobs.matching.reservations import Reservations
 from jobs.models import Attempt, Job, Lease
 from jobs.placing import growing, growing_looks, placement
+from jobs.running.preparing import PREPARE_SECONDS_MAX
 from marketplace.nodes.models import Node
-from provider_agent.protocol import AttemptState
+from provider_agent.protocol import AttemptState, Reason
 from tests import stage
 from tests.integration.jobs.lifecycle.growing_rows import (
     PRICE,
@@ -191,6 +193,33 @@ def test_gangs_that_may_invite_take_turns(alice, monkeypatch):
     monkeypatch.setattr(growing, "INVITES_MAX", 1)
     assert (grow(), Lease.objects.joining().count()) == (1, 1)
     assert (grow(), [len(joining(job)) for job in jobs]) == (1, [1, 1])
+
+
+def test_who_waited_in_vain_for_very_long_is_free_without_a_mark(alice):
+    """The sweep ends it where no look does, and it is not its node that did not start."""
+    job = inviting_gang(alice, "rack", joiners=2)
+    leases = joining(job)
+    be_ready(leases)
+    long_ago = timezone.now() - timedelta(seconds=PREPARE_SECONDS_MAX + 1)
+    Lease.objects.filter(pk=leases[0].pk).update(active_at=long_ago)
+    sweeps.sweep_leases()
+    assert not joining(job)
+    for lease in leases:
+        lease.refresh_from_db()
+        assert (lease.state, lease.end_reason, lease.charge_units) == ("ended", Reason.NOT_JOINED, 0)
+        assert Node.objects.get(pk=lease.node_id).failures == 0
+    attempt = stage.newest_attempt(job)
+    assert (attempt.state, attempt.generation) == ("running", 0)
+    assert [lease.stop_reason for lease in members(job)] == ["", ""]
+
+
+def test_a_node_that_joined_is_not_given_up_by_the_sweep(alice):
+    job = inviting_gang(alice, "rack")
+    (third,) = joining(job)
+    be_ready([third])
+    assert grow() == 1
+    assert sweeps._end_unjoined(timezone.now() + timedelta(days=1)) == 0
+    assert third in members(job)
 
 
 # For whom they make way.
