@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs import sweeps
+from jobs.leases import joining as joins
 from jobs.matching.reservations import Reservations
 from jobs.models import Attempt, Job, Lease
 from jobs.placing import growing, growing_looks, placement
@@ -267,3 +268,21 @@ def test_a_waiting_job_that_cannot_be_read_keeps_no_gang_from_growing(alice):
     broken = wait_for(priority=80)
     Job.objects.filter(pk=broken.pk).update(spec=broken.spec | {"resources": "many"})
     assert growing.grow(Reservations()) == 1
+
+
+# Two at once.
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_giving_up_writes_nodes_in_their_order(alice, is_reversed):
+    """So two jobs that give up the same nodes never wait for each other, whatever rank each has given them."""
+    job = inviting_gang(alice, "rack", joiners=2)
+    leases = sorted(joining(job), key=lambda lease: lease.node_id)
+    failed = {"reported_state": AttemptState.FAILED.value, "reported_reason": Reason.EXECUTOR_FAILED.value}
+    for rank, lease in enumerate(sorted(leases, key=lambda lease: lease.node_id, reverse=is_reversed)):
+        Lease.objects.filter(pk=lease.pk).update(node_rank=10 + rank, **failed)
+    with CaptureQueriesContext(connection) as asked, transaction.atomic():
+        assert joins.give_up(stage.newest_attempt(job)) == 2
+    written = [query["sql"] for query in asked if query["sql"].startswith('UPDATE "nodes_node"')]
+    found = [[lease.node_id for lease in leases if lease.node_id.hex in sql] for sql in written]
+    assert found == [[lease.node_id] for lease in leases]
