@@ -29,7 +29,9 @@ from jobs.escrow import delegations, holding
 from jobs.kinds.base import STOP_GRACE_SECONDS
 from jobs.kinds.believing import is_spent
 from jobs.kinds.registry import kind_of
+from jobs.leases import joining
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
+from jobs.models.querysets import LeaseQuerySet
 from jobs.placing import reasons, requotes
 from jobs.running import generations, reports, resizing
 from jobs.running.preparing import PREPARE_SECONDS_MAX, is_still
@@ -66,10 +68,7 @@ def sweep_leases() -> int:
             "The node did not take the assignment up.",
         ),
         (
-            live.filter(
-                reported_state__in=[AttemptState.ASSIGNED, AttemptState.PREPARING],
-                active_at__lt=now - timedelta(seconds=PREPARE_SECONDS_MAX),
-            ),
+            _unready(now).filter(is_joining=False, joined_generation=None),
             Reason.NEVER_STARTED,
             "The node was not ready in time.",
         ),
@@ -81,7 +80,7 @@ def sweep_leases() -> int:
             with log_failures("An overdue lease could not be ended.", lease_id=str(lease_id)):
                 reports.lose(lease_id, reason, message)
                 count += 1
-    return count + _end_still(now) + _end_unjoined() + _end_unanswered_stops(now)
+    return count + _give_up_growths(now) + _end_still(now) + _end_unjoined() + _end_unanswered_stops(now)
 
 
 def sweep_checks() -> int:
@@ -231,6 +230,23 @@ def _follow_prices() -> int:
 
 def _register_delegations() -> int:
     return delegations.register_due()
+
+
+def _unready(now: datetime) -> LeaseQuerySet:
+    """Leases that were taken up long ago, and whose programs have not started."""
+    found = Lease.objects.live().filter(reported_state__in=[AttemptState.ASSIGNED, AttemptState.PREPARING])
+    return found.filter(active_at__lt=now - timedelta(seconds=PREPARE_SECONDS_MAX))
+
+
+def _give_up_growths(now: datetime) -> int:
+    """Who waits that long to join a gang, which nobody let join or gave up, is free by nobody's fault."""
+    waiting = _unready(now).filter(is_joining=True).values_list("attempt_id", "attempt__job_id").distinct()
+    count = 0
+    for attempt_id, job_id in list(waiting[:SWEEP_ROWS_MAX]):
+        with log_failures("A growth could not be given up.", attempt_id=str(attempt_id)), transaction.atomic():
+            lifecycle.lock(job_id)
+            count += joining.give_up(Attempt.objects.get(pk=attempt_id))
+    return count
 
 
 def _end_still(now: datetime) -> int:

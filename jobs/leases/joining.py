@@ -27,7 +27,8 @@ def give_up(attempt: Attempt) -> int:
     They cost nothing. One that ended by itself keeps its reason, and its node the mark for it; the others end by
     nobody's fault.
     """
-    leases, now = list(attempt.leases.joining().select_related("attempt__job")), clock.now()
+    # Of several nodes' rows that are written, all transactions write the first one first.
+    leases, now = list(attempt.leases.joining().select_related("attempt__job").order_by("node_id")), clock.now()
     for lease in leases:
         if lease.reported_state not in ATTEMPT_ENDS:
             outcome = REASONS[Reason.NOT_JOINED]

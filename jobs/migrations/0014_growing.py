@@ -35,4 +35,8 @@ class Migration(migrations.Migration):
             name='joined_generation',
             field=models.PositiveSmallIntegerField(blank=True, null=True),
         ),
+        migrations.AddIndex(
+            model_name='lease',
+            index=models.Index(condition=models.Q(('is_joining', True), ('state__in', ['active', 'reserved'])), fields=['reserved_at'], name='lease_joining_since'),
+        ),
     ]

@@ -176,6 +176,11 @@ class Lease(models.Model):
         indexes = [
             models.Index(fields=["node"], condition=Q(state__in=sorted(LEASE_LIVE)), name="lease_live_by_node"),
             models.Index(fields=["lease_until"], condition=Q(state__in=sorted(LEASE_LIVE)), name="lease_live_until"),
+            models.Index(
+                fields=["reserved_at"],
+                condition=Q(state__in=sorted(LEASE_LIVE), is_joining=True),
+                name="lease_joining_since",
+            ),
         ]
 
     def __str__(self) -> str:

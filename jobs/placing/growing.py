@@ -2,7 +2,8 @@
 
     1  invite   nodes in the fabric of the gang are reserved for it: their programs load, and wait. The gang trains on
     2  join     once they wait, soon after a checkpoint: the attempt's next generation has them
-    3  give up  where one of them comes to nothing, or it is not worth it any more: the gang is as it was
+    3  give up  where one of them comes to nothing, it is not worth it any more, or a job that waits could use one: the
+                gang is as it was
 
 Who waits to join costs nothing and can earn nothing. Both steps ask jobs/matching/growth.py, within what the leases of
 the gang may still cost. Call it after what waits was placed.
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from enum import Enum, auto
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -27,29 +30,35 @@ from jobs.leases import joining, leasing
 from jobs.leases.gangs import next_port
 from jobs.matching import fleet
 from jobs.matching.demand import MatchRequest
-from jobs.matching.fit import screen
+from jobs.matching.growth import Growth
 from jobs.matching.match import Placement, match
-from jobs.matching.places import places_of
 from jobs.matching.reservations import Reservations
-from jobs.matching.snapshot import FleetSnapshot
-from jobs.models import Attempt, Job, Lease
-from jobs.placing.growing_gangs import GrowingGang
-from jobs.placing.placement import request_of, reserve_slot
+from jobs.models import Attempt, Lease
+from jobs.placing.growing_gangs import GrowingGang, redo_ms_of
+from jobs.placing.growing_looks import GrowingLook
+from jobs.placing.placement import reserve_slot
 from jobs.placing.replacing import near_nodes
 from jobs.pricing.price_locks import price_of
 from jobs.running import resizing
-from jobs.spec.kinds.registry import placed_whole
+from jobs.states import JOB_ON_NODES
 from marketplace.foundation import clock
 from marketplace.foundation.exclusive import log_failures
 from marketplace.nodes.wake import wake_nodes
 from provider_agent.protocol import AttemptState, Reason
 
-ATTEMPTS_MAX: Final = 100  # of one look
-LOOK_SECONDS_MAX: Final = 2.0  # no attempt is looked at later in it: what waits is placed by the same task
-WAITING_MAX: Final = 50  # jobs that wait, of the same priority or a higher one: with more of them nothing grows
+GANGS_MAX: Final = 1000  # read in one look, of those that may invite nodes
+INVITES_MAX: Final = 10  # of them reckoned for: most find that it is not worth it, and the others have a later turn
+JOINERS_MAX: Final = 2000  # nodes that wait to join some gang: with so many of them no more are invited
+LOOK_SECONDS_MAX: Final = 1.0  # no attempt is looked at later in it: what waits is placed by the same task
 REDO_MS_SOON: Final = 30_000  # what is done again is less: no later checkpoint is waited for
 PATIENCE_SECONDS: Final = 600  # from the invitation on such a checkpoint is waited for
 JOIN_SECONDS_MAX: Final = 1800  # from the invitation; then it is given up
+
+# Of the leases that join, all are read in each look; no job file, and nothing else that is long.
+_OF_JOINERS: Final = (
+    *("node", "reserved_at", "reported_state", "stop_reason", "follows_generations", "follows_sizes"),
+    *("attempt__state", "attempt__job__priority", "attempt__job__cancel_requested_at"),
+)
 
 log = logging.getLogger(__name__)
 
@@ -59,47 +68,66 @@ def grow(reservations: Reservations) -> int:
 
     `reservations`: what was kept for jobs that wait.
     """
-    live = Attempt.objects.live().filter(state=AttemptState.RUNNING, job__spec__resources__nodes__regex=r"\.\.")
-    joined = Exists(Lease.objects.joining().filter(attempt=OuterRef("pk")))
-    looks: list[tuple[UUID, Callable[[UUID], bool]]] = []
-    looks += [(pk, _join) for pk in live.filter(joined).order_by("pk").values_list("pk", flat=True)[:ATTEMPTS_MAX]]
-    wanted: dict[int, frozenset[UUID]] = {}
-    invite = partial(_invite, reservations=reservations, wanted=wanted)
-    looks += [(pk, invite) for pk in live.exclude(joined).order_by("?").values_list("pk", flat=True)[:ATTEMPTS_MAX]]
     until, count = time.monotonic() + LOOK_SECONDS_MAX, 0
-    for attempt_id, look in looks:
+    for attempt_id, step in _steps(GrowingLook(reservations)):
+        with log_failures("A gang could not grow.", attempt_id=str(attempt_id)):
+            count += step()
         if time.monotonic() > until:
             break
-        with log_failures("A gang could not grow.", attempt_id=str(attempt_id)):
-            count += look(attempt_id)
     return count
+
+
+def _steps(look: GrowingLook) -> Iterator[tuple[UUID, Callable[[], bool]]]:
+    """What there is to do for which attempts: those with nodes that wait first, as long as they wait."""
+    joiners = Lease.objects.joining().select_related("attempt__job").only(*_OF_JOINERS)
+    joiners = joiners.order_by("reserved_at")[:JOINERS_MAX]
+    by_attempt: defaultdict[UUID, list[Lease]] = defaultdict(list)
+    for lease in joiners:
+        by_attempt[lease.attempt_id].append(lease)
+    for attempt_id, leases in by_attempt.items():
+        if resizing.is_ready(leases) or _is_over(leases, look):
+            yield attempt_id, partial(_join, attempt_id, look)
+    if len(joiners) < JOINERS_MAX:
+        for attempt_id in _open_gangs(look):
+            yield attempt_id, partial(_invite, attempt_id, look)
 
 
 # 1. Invite.
 
 
-def _invite(attempt_id: UUID, *, reservations: Reservations, wanted: dict[int, frozenset[UUID]]) -> bool:
-    """`wanted`: of each priority of a job, what jobs that wait could use; kept for the whole look."""
+def _open_gangs(look: GrowingLook) -> list[UUID]:
+    """Attempts that may have more nodes and have a free one in their fabric, some of them, in any order."""
+    # One lease of each gang, by what its launcher says: so the job files of few are read.
+    firsts = Lease.objects.members().filter(node_rank=0, follows_sizes=True, attempt__state=AttemptState.RUNNING)
+    firsts = firsts.filter(attempt__job__state__in=JOB_ON_NODES, attempt__job__spec__resources__nodes__regex=r"\.\.")
+    firsts = firsts.exclude(Exists(Lease.objects.joining().filter(attempt=OuterRef("attempt"))))
+    found = list(firsts.order_by("?").values_list("attempt_id", "node_id")[:GANGS_MAX])
+    if not found:
+        return []
+    fabrics = look.open_fabrics()
+    return [attempt_id for attempt_id, node_id in found if look.fabric_of.get(node_id) in fabrics][:INVITES_MAX]
+
+
+def _invite(attempt_id: UUID, look: GrowingLook) -> bool:
     attempt = Attempt.objects.select_related("job__quote__asset").get(pk=attempt_id)
     resume = resizing.may_grow(attempt.job, attempt)
     if resume is None or not resizing.is_rested(attempt):
         return False
-    snapshot = fleet.take_snapshot()
-    nodes = near_nodes(attempt, snapshot, mine=_known(attempt)) & _free(snapshot)
+    nodes = near_nodes(attempt, look.snapshot, mine=_known(attempt)) & look.free
     if not nodes:
         return False
-    priority = attempt.job.priority
-    if priority not in wanted:
-        wanted[priority] = _wanted(priority, snapshot)
-    nodes -= wanted[priority]
-    gang = GrowingGang(attempt, resume, snapshot)
-    if not nodes or gang.left is None:
+    nodes -= look.wanted(attempt.job.priority)
+    if not nodes:
+        return False
+    gang = GrowingGang(attempt, resume, look.snapshot)
+    if gang.left is None:
         return False
     most = resizing.nodes_of(attempt.job)[1] - len(gang.leases)
     for count in _sizes(min(most, len(nodes))):
-        found = match([MatchRequest("", gang.demand_for(count, nodes))], snapshot, reservations=reservations)
-        placement = found.placements.get("")
+        request = MatchRequest("", gang.demand_for(count, nodes))
+        placement = match([request], look.snapshot, reservations=look.reservations).placements.get("")
         if placement is not None and gang.growth_with(gang.nodes_of_slots(placement.slots)) is not None:
+            look.take([slot.node_id for slot in placement.slots])  # also where it turns out that they are not free
             return _reserve(attempt_id, placement)
     return False
 
@@ -138,30 +166,6 @@ def _known(attempt: Attempt) -> set[UUID]:
     return set(known.values_list("node_id", flat=True))
 
 
-def _free(snapshot: FleetSnapshot) -> frozenset[UUID]:
-    """Nodes with a device that is free."""
-    rows = zip(snapshot.node_ids, snapshot.groups, strict=True)
-    return frozenset(node_id for node_id, groups in rows if any(group.free for group in groups))
-
-
-def _wanted(priority: int, snapshot: FleetSnapshot) -> frozenset[UUID]:
-    """Nodes on which a job of this priority or a higher one that waits could be placed, now or once they are free."""
-    waiting = Job.objects.waiting().filter(
-        kind__in=placed_whole(), price_halt=None, unfunded_units=None, priority__gte=priority
-    )
-    jobs = list(waiting.select_related("quote__asset")[: WAITING_MAX + 1])
-    if len(jobs) > WAITING_MAX:
-        return frozenset(snapshot.node_ids)
-    found: set[UUID] = set()
-    for each in jobs:
-        demand = request_of(each).demand
-        slots = screen(demand, snapshot).slots
-        places = places_of(demand)(demand, snapshot, slots)
-        if places.found:
-            found |= {snapshot.node_ids[slot.row] for slot in slots if slot.row not in places.excluded}
-    return frozenset(found)
-
-
 def _sizes(most: int) -> Iterator[int]:
     """How many nodes more are tried: the most, and half of it again and again."""
     while most > 0:
@@ -182,29 +186,61 @@ def _free_ranks(attempt: Attempt) -> Iterator[int]:
 # 2. Join, or 3. give up.
 
 
-def _join(attempt_id: UUID) -> bool:
-    snapshot = fleet.take_snapshot()
+class _Refusal(Enum):
+    """Nodes that wait to join a gang do not join it: not yet, or not at all."""
+
+    NOT_YET = auto()
+    NEVER = auto()
+
+
+def _join(attempt_id: UUID, look: GrowingLook) -> bool:
+    """Decided without the job's lock first: most wait for a checkpoint, and the fleet is not read under it."""
+    if _growth_now(attempt_id, look) is _Refusal.NOT_YET:
+        return False
     with transaction.atomic():
         job = lifecycle.lock(Attempt.objects.values_list("job_id", flat=True).get(pk=attempt_id))
-        attempt = Attempt.objects.select_related("job__quote__asset").get(pk=attempt_id)
-        leases = list(attempt.leases.joining().order_by("node_rank"))
-        if not leases:
+        attempt, growth = Attempt.objects.select_related("job").get(pk=attempt_id), _growth_now(attempt_id, look)
+        if growth is _Refusal.NOT_YET:
             return False
-        waited = clock.now() - min(lease.reserved_at for lease in leases)
-        is_over = waited > timedelta(seconds=JOIN_SECONDS_MAX)
-        resume = resizing.may_grow(job, attempt)
-        if is_over or job.cancel_requested_at is not None or attempt.state != AttemptState.RUNNING:
-            return bool(joining.give_up(attempt))
-        if resume is None or not resizing.is_ready(leases):
-            return False
-        gang = GrowingGang(attempt, resume, snapshot)
-        if gang.redo_ms > REDO_MS_SOON and waited < timedelta(seconds=PATIENCE_SECONDS):
-            return False
-        growth = gang.growth_with(gang.nodes_of_leases(leases))
         try:
-            if growth is not None:
+            if growth is not _Refusal.NEVER:
                 resizing.join(job, attempt, once_usd_micros=growth.once_usd_micros)
                 return True
         except NoGangPort as error:
             log.info("A gang did not grow: %s", error, extra={"attempt_id": str(attempt_id)})
         return bool(joining.give_up(attempt))
+
+
+def _growth_now(attempt_id: UUID, look: GrowingLook) -> Growth | _Refusal:
+    """What it takes to complete an attempt's training with all nodes that wait to join it, where they should now."""
+    leases = list(
+        Lease.objects.joining().filter(attempt=attempt_id).select_related("attempt__job").prefetch_related("devices")
+    )
+    if not leases:
+        return _Refusal.NOT_YET
+    if _is_over(leases, look):
+        return _Refusal.NEVER
+    attempt = leases[0].attempt
+    resume = resizing.may_grow(attempt.job, attempt)
+    if resume is None or not resizing.is_ready(leases):
+        return _Refusal.NOT_YET
+    is_patient = _waited(leases) < timedelta(seconds=PATIENCE_SECONDS)
+    if is_patient and redo_ms_of(attempt.leases.members(), resume) > REDO_MS_SOON:
+        return _Refusal.NOT_YET
+    gang = GrowingGang(attempt, resume, look.snapshot)
+    return gang.growth_with(gang.nodes_of_leases(leases)) or _Refusal.NEVER
+
+
+def _is_over(leases: Sequence[Lease], look: GrowingLook) -> bool:
+    """Whether nodes that wait to join a gang never will: it took too long, the training is about to end, or a job
+    that waits could use one of them."""
+    attempt = leases[0].attempt
+    is_ending = attempt.job.cancel_requested_at is not None or attempt.state != AttemptState.RUNNING
+    if is_ending or _waited(leases) > timedelta(seconds=JOIN_SECONDS_MAX):
+        return True
+    return not look.wanted(attempt.job.priority).isdisjoint(lease.node_id for lease in leases)
+
+
+def _waited(leases: Sequence[Lease]) -> timedelta:
+    """Since the first of them was invited."""
+    return clock.now() - min(lease.reserved_at for lease in leases)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -31,17 +31,15 @@ class GrowingGang:
     def __init__(self, attempt: Attempt, resume: Artifact, snapshot: FleetSnapshot) -> None:
         self._attempt, self._snapshot = attempt, snapshot
         self._rows = {node_id: row for row, node_id in enumerate(snapshot.node_ids)}
-        self.leases = list(attempt.leases.members().order_by("node_rank"))
+        self.leases = list(attempt.leases.members().order_by("node_rank").prefetch_related("devices"))
         self._request = request_of(attempt.job)
-        saved = dict(ArtifactPart.objects.filter(artifact=resume).values_list("lease_id", "billable_ms"))
-        # By the meter of the node that says the least of it.
-        self.redo_ms = max(max(0, lease.observed_ms - saved.get(lease.pk, 0)) for lease in self.leases)
+        self._redo_ms = redo_ms_of(self.leases, resume)
         self._nodes = self.nodes_of_leases(self.leases)
         self.left = self._left(resume)
 
     @property
     def _kind(self) -> str:
-        return str(self.leases[0].devices.values_list("kind", flat=True)[0])
+        return str(self.leases[0].devices.all()[0].kind)
 
     @property
     def _memory_mib(self) -> int:
@@ -78,13 +76,13 @@ class GrowingGang:
         return self._all(self._node(slot.node_id, slot.price_usd_micros, slot.device_ids) for slot in slots)
 
     def nodes_of_leases(self, leases: Sequence[Lease]) -> list[GangNode] | None:
-        """Nodes that are leased; None where one is not in the market any more."""
+        """Nodes that are leased, with their devices read before; None where one is not in the market any more."""
         return self._all(
             self._node(
                 lease.node_id,
                 lease.price_usd_micros_per_device_hour,
-                list(lease.devices.values_list("pk", flat=True)),
-                model=lease.devices.values_list("model", flat=True)[0],
+                [device.pk for device in lease.devices.all()],
+                model=lease.devices.all()[0].model,
             )
             for lease in leases
         )
@@ -123,7 +121,14 @@ class GrowingGang:
             return None
         fewest, _ = resizing.nodes_of(job)
         spent = job.attempts.aggregate(sum=Sum("growth_usd_micros"))["sum"] or 0
-        return Left(min(known), self.redo_ms / 1000, fewest, int(spent))
+        return Left(min(known), self._redo_ms / 1000, fewest, int(spent))
+
+
+def redo_ms_of(leases: Iterable[Lease], resume: Artifact) -> int:
+    """What a gang of these leases would do again from that checkpoint on, by the meter of the node that says the least
+    of it."""
+    saved = dict(ArtifactPart.objects.filter(artifact=resume).values_list("lease_id", "billable_ms"))
+    return max(max(0, lease.observed_ms - saved.get(lease.pk, 0)) for lease in leases)
 
 
 def _steps_of(job: Job) -> int | None:
