@@ -24,8 +24,8 @@ _CHANGED = (
 def give_up(attempt: Attempt) -> int:
     """End all leases that wait to join an attempt of a locked job: its gang stays as it is. Returns how many.
 
-    They cost nothing. One that ended by itself keeps its reason, and its node the mark for it; the others end by
-    nobody's fault.
+    They cost nothing. One that ended by itself keeps its reason, and its node the mark for it, but where its provider
+    took it back; the others end by nobody's fault.
     """
     # Of several nodes' rows that are written, all transactions write the first one first.
     leases, now = list(attempt.leases.joining().select_related("attempt__job").order_by("node_id")), clock.now()
@@ -40,7 +40,7 @@ def give_up(attempt: Attempt) -> int:
         lease.log_bytes_final = lease.event_bytes_final = lease.receipt_seq_final = None
         lease.save(update_fields=_CHANGED)
         leasing.end_lease(lease, Billable.NOTHING, reason=reason)
-        if REASONS[reason].fault == Fault.PROVIDER:
+        if REASONS[reason].fault == Fault.PROVIDER and reason != Reason.NODE_DRAINED:  # who earns nothing may leave
             Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
     wake_nodes([lease.node_id for lease in leases])
     return len(leases)

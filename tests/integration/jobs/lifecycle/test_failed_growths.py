@@ -137,6 +137,17 @@ def test_after_an_attempt_that_grew_and_failed_the_job_does_not_grow(alice):
     assert resizing.may_grow(job, first) is not None
 
 
+def test_a_provider_may_take_a_node_back_that_only_waits(alice):
+    rack(3)
+    job, _ = train(alice)
+    grow()
+    (third,) = joining(job)
+    be_ready([third])
+    stage.finish(third, Reason.NODE_DRAINED)
+    third.refresh_from_db()
+    assert (third.end_reason, Node.objects.get(pk=third.node_id).failures) == ("node_drained", 0)
+
+
 def output_of(lease, rank):
     return uploads.begin(lease, ArtifactBegin(kind="output", node_rank=rank, files=FILES), fence=lease.fence)
 

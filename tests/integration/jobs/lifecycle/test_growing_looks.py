@@ -98,7 +98,7 @@ def test_to_wait_for_a_checkpoint_costs_the_same_whatever_the_gangs_size(alice, 
     for lease in members(job):
         stage.see_running(lease, seconds=400)
     asked = queries_of_look()
-    assert len(asked) <= 10
+    assert len(asked) <= 11
     assert not any("FOR UPDATE" in sql for sql in asked), "the job is not locked for that"
     assert snapshots_in(asked) == 0
 
@@ -219,7 +219,7 @@ def test_a_node_that_joined_is_not_given_up_by_the_sweep(alice):
     (third,) = joining(job)
     be_ready([third])
     assert grow() == 1
-    assert sweeps._end_unjoined(timezone.now() + timedelta(days=1)) == 0
+    assert sweeps._give_up_growths(timezone.now() + timedelta(days=1)) == 0
     assert third in members(job)
 
 
