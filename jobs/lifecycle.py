@@ -243,7 +243,8 @@ def finish_attempt(
     # 2. Its leases: devices free, price frozen, the nodes' records.
     joining.give_up(attempt)
     for lease in attempt.leases.live().select_related("node"):
-        leasing.end_lease(lease, _billable(attempt, lease, reason), reason=reason)
+        own_reason = _reason_of(attempt, lease, reason)
+        leasing.end_lease(lease, REASONS[own_reason].billable, reason=own_reason)
         if job.is_escrow:
             holding.settle(lease)
         if outcome.state == AttemptState.SUCCEEDED or lease.reported_reason == reason.value:
@@ -253,13 +254,11 @@ def finish_attempt(
     return _take(job, kind.after_attempt(job, attempt, reason, outcome, message=message))
 
 
-def _billable(attempt: Attempt, lease: Lease, reason: Reason) -> Billable:
-    """What a lease of an attempt that ends for a reason is paid. What an earlier generation saved is never lost to the
-    nodes that did it, whatever who came later did not manage."""
-    billable = REASONS[reason].billable
-    if attempt.generation and billable == Billable.NOTHING and lease.reported_reason != reason.value:
-        return Billable.CHECKPOINT
-    return billable
+def _reason_of(attempt: Attempt, lease: Lease, reason: Reason) -> Reason:
+    """Why a lease of an attempt ends that ends for `reason`. Where that one pays nothing, the others of a gang that
+    went on before are paid what they had saved: whoever ended it came later, or was given what they had made."""
+    is_others_doing = attempt.generation > 0 and lease.reported_reason != reason.value
+    return Reason.GANG_BROKEN if is_others_doing and REASONS[reason].billable == Billable.NOTHING else reason
 
 
 def _take(job: Job, step: NextStep | None) -> Job:

@@ -30,10 +30,11 @@ from jobs.kinds.base import STOP_GRACE_SECONDS
 from jobs.kinds.believing import is_spent
 from jobs.kinds.registry import kind_of
 from jobs.leases import joining
+from jobs.leases.unpaid import close_unpaid
 from jobs.models import Artifact, Attempt, Job, Lease, PriceHalt
 from jobs.models.querysets import LeaseQuerySet
 from jobs.placing import reasons, requotes
-from jobs.running import generations, reports, resizing
+from jobs.running import reports, resizing
 from jobs.running.preparing import PREPARE_SECONDS_MAX, is_still
 from jobs.states import JOB_WAITING, LEASE_LIVE, JobState, LeaseState
 from marketplace.foundation import clock
@@ -155,7 +156,7 @@ def _pay_again() -> int:
             lifecycle.lock(job_id)
             attempt = Attempt.objects.live().filter(pk=attempt_id).first()
             if attempt is not None and attempt.broken_at is None:
-                count += generations.close_unpaid(attempt)
+                count += close_unpaid(attempt)
     return count
 
 

@@ -24,6 +24,7 @@ from jobs.leases import joining
 from jobs.leases.fencing import require_fence, require_live
 from jobs.leases.gangs import rank_of
 from jobs.leases.leasing import GRACE_MS
+from jobs.leases.unpaid import close_unpaid
 from jobs.models import Artifact, ArtifactKind, ArtifactPart, Lease
 from jobs.states import ArtifactState
 from marketplace.foundation import clock
@@ -57,7 +58,9 @@ def begin(lease: Lease, request: ArtifactBegin, *, fence: int) -> ArtifactUpload
             lease = require_live(lease.pk, fence=fence)
         if lease.is_joining:
             raise BadManifest("This node has not joined its gang yet.")
-        if request.node_rank != (rank := rank_of(lease)):
+        # Of a gang that grew as its training ended, a node may know another rank than it has now; its lease is known.
+        may_differ = request.kind == "output" and lease.attempt.generation > 0
+        if request.node_rank != (rank := rank_of(lease)) and not may_differ:
             raise BadManifest(f"This node's rank is {rank}, not {request.node_rank}.")
         artifact = _find_or_create(lease, request)
         part, is_new = ArtifactPart.objects.get_or_create(
@@ -115,6 +118,8 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
             if artifact.kind == ArtifactKind.PREPARED:
                 prune_prepared(job)
             advance(artifact, ArtifactState.COMPLETE, completed_at=clock.now(), size_bytes=size)
+            if artifact.kind == ArtifactKind.CHECKPOINT and artifact.generation == lease.attempt.generation > 0:
+                close_unpaid(artifact.attempt)  # all of them train
             prune_checkpoints(job)
     return artifact
 

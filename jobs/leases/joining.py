@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from django.db.models import F
 
-from jobs.leases import leasing, sharing
+from jobs.leases import leasing, sharing, unpaid
 from jobs.models import Attempt, Lease
 from marketplace.foundation import clock
 from marketplace.nodes.models import Node
@@ -27,7 +27,7 @@ def give_up(attempt: Attempt) -> int:
     They cost nothing. One that ended by itself keeps its reason, and its node the mark for it, but where its provider
     took it back; the others end by nobody's fault.
     """
-    # Of several nodes' rows that are written, all transactions write the first one first.
+    # By node, so that two growths that are given up never wait for each other's rows.
     leases, now = list(attempt.leases.joining().select_related("attempt__job").order_by("node_id")), clock.now()
     for lease in leases:
         if lease.reported_state not in ATTEMPT_ENDS:
@@ -54,15 +54,14 @@ def is_coming(lease: Lease, attempt: Attempt) -> bool:
 
 def end_growth(attempt: Attempt) -> int:
     """The training of a locked job's attempt has ended, and some who joined its gang never came up: they were never of
-    it, and the others, which trained all the time, are paid for it. Returns how many did not come up."""
+    it. The others trained all the time, unless another one was lost since, and are paid. Returns how many did not
+    come up."""
     late = [lease for lease in attempt.leases.members() if is_coming(lease, attempt)]
     if not late:
         return 0
+    members_lost = attempt.leases.filter(replaced_at__gte=attempt.grown_at, joined_generation=None, is_joining=False)
+    (unpaid.close_unpaid if members_lost.exists() else unpaid.drop_unpaid)(attempt)
     Lease.objects.filter(pk__in=[lease.pk for lease in late]).update(is_joining=True, joined_generation=None)
     give_up(attempt)
-    for lease in attempt.leases.members():
-        if lease.unpaid and lease.unpaid[-1][1] is None:
-            lease.unpaid = lease.unpaid[:-1]
-            lease.save(update_fields=["unpaid"])
     sharing.share_anew(list(attempt.leases.members()), more=sharing.left_of(late))
     return len(late)

@@ -24,7 +24,7 @@ from jobs.states import (
 )
 from marketplace.foundation.ids import new_id
 from marketplace.nodes.models import Device, Node, Offer
-from provider_agent.protocol import AttemptState, PaymentTerms
+from provider_agent.protocol import REASONS, AttemptState, Billable, PaymentTerms, Reason
 
 # Named one by one: a comparison with NULL is neither true nor false, and so would let half a charge pass.
 _BOTH_CHARGES_EQUAL = Q(charge_units__isnull=False, charge_usd_micros__isnull=False) & Q(
@@ -204,8 +204,13 @@ class Lease(models.Model):
 
     @property
     def end_reason(self) -> str:
-        """Why it ended: as its attempt did, or for a reason of its own where the attempt went on without it."""
-        return self.reported_reason if self.replaced_at is not None else self.attempt.reason
+        """Why it ended: as its attempt did, or for a reason of its own where the attempt went on without it, or where
+        it was paid what it had saved by an attempt that is paid nothing (lifecycle.finish_attempt)."""
+        if self.replaced_at is not None:
+            return self.reported_reason
+        reason = self.attempt.reason
+        is_paid = self.checkpoint_ms is not None and reason and REASONS[Reason(reason)].billable == Billable.NOTHING
+        return Reason.GANG_BROKEN.value if is_paid else reason
 
     @property
     def payment_terms(self) -> PaymentTerms | None:

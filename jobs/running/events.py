@@ -26,8 +26,8 @@ def follow_events(lease: Lease, start: int, data: bytes) -> None:
     lines = [_line_before(lease, start) + data[:first], *data[first:end].splitlines()]
     events = [event for event in map(_parse, lines) if event is not None]
     found = [event for event in map(read_progress, events) if event is not None]
-    if lease.node_rank:  # every node of a gang reports that it prepares; the first one's word is shown
-        found = [event for event in found if event["event"] != EventKind.PREPARING]
+    if lease.node_rank:  # what every node of a gang reports is shown by the first one's word
+        found = [event for event in found if event["event"] not in (EventKind.PREPARING, EventKind.RESUMED)]
     if not found:
         return
     attempt = Attempt.objects.select_related("resume_artifact").get(pk=lease.attempt_id)

@@ -5,10 +5,9 @@
     begin              the next generation: the lost leases end, those that wait join, and the attempt goes on from its
                        newest checkpoint
     pay_again          from now on the leases are paid again, where all of a generation runs and has gone on
-    close_unpaid       the same, where a checkpoint of it shows that
 
 What the others did after the checkpoint is done again, and until the new generation runs they only wait: neither is
-paid (`Lease.paid_of`), as it is not where a whole attempt ends by the fault of one node.
+paid (jobs/leases/unpaid.py), as it is not where a whole attempt ends by the fault of one node.
 
 Only our own training has a launcher that stays. A contract pays receipts alone, and of those no part: its jobs begin
 another attempt, as all others do where no other node is found within REPLACE_SECONDS.
@@ -22,10 +21,10 @@ from typing import Final
 
 from django.db.models import F
 
-from billing.charging import metering
 from jobs.artifacts.prune import abandon
 from jobs.kinds.registry import kind_of
 from jobs.leases import joining, leasing
+from jobs.leases.unpaid import close_unpaid, open_unpaid
 from jobs.models import Artifact, ArtifactPart, Attempt, Job, Lease
 from jobs.running import causes
 from jobs.running.run_soon import run_soon
@@ -33,16 +32,16 @@ from jobs.states import ArtifactState, LeaseState
 from marketplace.foundation import clock
 from marketplace.foundation.models import Event
 from marketplace.nodes.models import Node
-from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, Billable, Fault, Reason
+from provider_agent.protocol import ATTEMPT_ENDS, REASONS, AttemptState, Fault, Reason
 
 REPLACE_SECONDS: Final = 30  # the launchers of the others wait for 240, most of which a node may take to end
 GENERATIONS_MAX: Final = 1000  # of one attempt
-RECEIPT_AGE_MS_MAX: Final = 120_000
 FEATURE: Final = "generations"  # of an agent that knows them
 GROWN: Final = "grown"  # the reason in the event of a generation with more nodes
 # How long the others are paid when a gang grows, until all of it run. They trained until then, and who joins has
 # loaded its program already; who pays for longer would pay a provider for a node that never comes up.
 JOIN_PAID_MS: Final = 60_000
+JUST_JOINED_SECONDS: Final = 600  # so long a growth may be why the customer's program failed on who joined
 _UP: Final = frozenset({AttemptState.RUNNING, AttemptState.SUCCEEDED})
 REPLACEABLE: Final = frozenset(
     {
@@ -88,11 +87,14 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     resume = Artifact.objects.resumable(job).first()
     rest = [lease for lease in attempt.leases.members() if lease.pk not in {each.pk for each in lost}]
     joined = [] if lost else list(attempt.leases.joining())
-    coming = [lease for lease in rest if joining.is_coming(lease, attempt)]
+    has_failed = bool(lost) and has_failed_to_grow(attempt)
+    # Who was still to come up has still to; and where one that had just joined failed, so may the others.
+    new = [
+        each for each in rest if joining.is_coming(each, attempt) or (has_failed and _has_just_joined(each, attempt))
+    ]
     if lost:
         joining.give_up(attempt)  # what it was to join is another gang now
-    for lease in lost:
-        _end_lost(lease, attempt)
+    _end_lost(lost, attempt)
     if not attempt.generation:
         attempt.began_from = attempt.resume_artifact
     attempt.generation += 1
@@ -100,19 +102,21 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     attempt.resume_artifact, attempt.master_port = resume, master_port
     changed = ["generation", "began_from", "broken_at", "suspected_at", "resume_artifact", "master_port"]
     attempt.save(update_fields=changed)
-    for lease in [*joined, *coming]:  # who was still to come up when another one was lost has still to
+    _forget_resumed(job)
+    for lease in [*joined, *new]:
         lease.is_joining, lease.joined_generation = False, attempt.generation
         lease.save(update_fields=["is_joining", "joined_generation"])
     for artifact in Artifact.objects.filter(attempt=attempt, kind="checkpoint", state=ArtifactState.UPLOADING):
         abandon(artifact, reason="another_generation")
     saved = dict(ArtifactPart.objects.filter(artifact=resume).values_list("lease_id", "billable_ms"))
-    for lease in rest:
-        if not is_unpaid(lease):  # else the generation before never ran
-            paid_until = lease.unpaid[-1][1] if lease.unpaid else 0
-            # What is done again for the sake of a growth was no node's doing, and the wait for who joins is short.
-            start = saved.get(lease.pk, 0) if lost else lease.observed_ms + JOIN_PAID_MS
-            lease.unpaid = [*lease.unpaid, [max(start, paid_until), None, _unmetered_ms(lease)]]
-            lease.save(update_fields=["unpaid"])
+    for lease in rest:  # one whose span is open never ran in the generation before
+        first = _unpaid_from(lease, attempt, saved.get(lease.pk, 0), has_failed=has_failed)
+        open_unpaid(lease, first if lost else lease.observed_ms + JOIN_PAID_MS)
+    _record(attempt, lost, joined, size=size)
+
+
+def _record(attempt: Attempt, lost: Sequence[Lease], joined: Sequence[Lease], *, size: int | None) -> None:
+    resume = attempt.resume_artifact
     Event.objects.create(
         subject_kind="attempt",
         subject_id=attempt.pk,
@@ -129,15 +133,33 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
     )
 
 
-def _end_lost(lease: Lease, attempt: Attempt) -> None:
-    """End a lost lease of the generation that ends. Who had only just joined has done nothing that is kept."""
-    reason = Reason(lease.reported_reason)
-    billable = Billable.NOTHING if _has_just_joined(lease, attempt) else REASONS[reason].billable
-    lease.replaced_at = clock.now()
-    lease.save(update_fields=["replaced_at"])
-    leasing.end_lease(lease, billable, reason=reason)
-    if REASONS[reason].fault == Fault.PROVIDER:
-        Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
+def _end_lost(lost: Sequence[Lease], attempt: Attempt) -> None:
+    """End the lost leases of the generation that ends. Who had only just joined has done nothing that is kept."""
+    now, new = clock.now(), {lease.pk for lease in lost if _has_just_joined(lease, attempt)}
+    for lease in lost:
+        reason = Reason(lease.reported_reason)
+        lease.replaced_at = now
+        if lease.pk in new:
+            lease.unpaid = [[0, None, 0]]
+        lease.save(update_fields=["replaced_at", "unpaid"])
+        leasing.end_lease(lease, REASONS[reason].billable, reason=reason)
+        if REASONS[reason].fault == Fault.PROVIDER:
+            Node.objects.filter(pk=lease.node_id).update(failures=F("failures") + 1)
+
+
+def _unpaid_from(lease: Lease, attempt: Attempt, saved_ms: int, *, has_failed: bool) -> int:
+    """From where on the meter of a lease that goes on is not paid, where a node was lost: from the checkpoint on; and
+    where that only ended a growth, from the growth on, as what is done again for its sake was no node's doing."""
+    if has_failed and attempt.grown_at is not None:
+        return max(saved_ms, lease.observed_ms - (clock.now() - attempt.grown_at) // timedelta(milliseconds=1))
+    return saved_ms
+
+
+def _forget_resumed(job: Job) -> None:
+    """What the first node said of the generation before says nothing of the next one."""
+    progress = Job.objects.values_list("progress", flat=True).get(pk=job.pk)
+    if progress.pop("resumed_from", None) is not None:
+        Job.objects.filter(pk=job.pk).update(progress=progress)
 
 
 def pay_again(attempt: Attempt) -> int:
@@ -157,34 +179,6 @@ def _has_resumed(attempt: Attempt) -> bool:
     is_of_it = progress.get("attempt") == attempt.number
     resume = attempt.resume_artifact
     return is_of_it and resume is not None and progress.get("resumed_from") == resume.step
-
-
-def close_unpaid(attempt: Attempt) -> int:
-    """Pay the leases of a locked job's attempt again: a checkpoint of all of them, say, shows that they train. One node
-    that never says that it runs keeps nobody unpaid. Returns for how many that is.
-    """
-    count = 0
-    for lease in attempt.leases.members():
-        if is_unpaid(lease):
-            start, _, unmetered_ms = lease.unpaid[-1]
-            end = max(start, lease.observed_ms - unmetered_ms)
-            lease.unpaid = [*lease.unpaid[:-1], *([[start, end]] if end > start else [])]
-            lease.save(update_fields=["unpaid"])
-            count += 1
-    return count
-
-
-def _unmetered_ms(lease: Lease) -> int:
-    """How long the lease was seen running and its meter did not count, as while its agent was away; 0 for a receipt
-    that is only as old as receipts are."""
-    newest = metering.newest(lease.pk)
-    behind_ms = lease.observed_ms - (newest.billable_ms if newest else 0)
-    return behind_ms if newest and behind_ms > RECEIPT_AGE_MS_MAX else 0
-
-
-def is_unpaid(lease: Lease) -> bool:
-    """Whether a span of its meter that is not paid has begun, and not ended."""
-    return bool(lease.unpaid) and lease.unpaid[-1][1] is None
 
 
 def _may_replace(job: Job, attempt: Attempt) -> bool:
@@ -235,12 +229,17 @@ def _has_just_joined(lease: Lease, attempt: Attempt) -> bool:
 
 def _is_replaceable(lease: Lease) -> bool:
     """Whether the gang may go on after the loss, with another node or without one: it is not the customer's doing, and
-    no checkpoint's. Without who had only just joined the others trained well, whatever it was."""
+    no checkpoint's. Without who had only just joined the others trained well, whatever it was; what the customer's own
+    program does later is its own doing."""
     if causes.is_aborted(lease):  # it only followed from the end of another one, not yet missed
         return False
     reason = Reason(lease.reported_reason)
     is_others_doing = reason not in REPLACEABLE or REASONS[reason].fault not in {Fault.PROVIDER, Fault.NETWORK}
-    return not is_others_doing or _has_just_joined(lease, lease.attempt)
+    if not is_others_doing:
+        return True
+    joined_at = lease.attempt.grown_at or clock.now()
+    is_early = clock.now() - joined_at < timedelta(seconds=JUST_JOINED_SECONDS)
+    return (is_early or REASONS[reason].fault != Fault.CUSTOMER) and _has_just_joined(lease, lease.attempt)
 
 
 def goes_on(lease: Lease) -> bool:

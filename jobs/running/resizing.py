@@ -23,6 +23,7 @@ from jobs.errors import NoGangPort
 from jobs.kinds.registry import kind_of
 from jobs.leases import sharing
 from jobs.leases.gangs import next_port
+from jobs.leases.unpaid import is_unpaid
 from jobs.models import Artifact, Attempt, Job, Lease
 from jobs.models.querysets import LeaseQuerySet
 from jobs.running import generations
@@ -77,7 +78,7 @@ def _is_whole(job: Job, attempt: Attempt) -> bool:
     members = list(attempt.leases.members())
     is_whole = all(generations.goes_on(lease) and lease.follows_sizes for lease in members)
     is_whole = is_whole and all(lease.reported_state == AttemptState.RUNNING for lease in members)
-    return is_whole and len(members) < nodes_of(job)[1] and not any(map(generations.is_unpaid, members))
+    return is_whole and len(members) < nodes_of(job)[1] and not any(map(is_unpaid, members))
 
 
 def is_rested(attempt: Attempt) -> bool:

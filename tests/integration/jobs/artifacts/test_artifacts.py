@@ -28,7 +28,8 @@ from jobs.errors import (
     StaleFence,
     UploadIncomplete,
 )
-from jobs.models import Artifact, ArtifactPart, Lease
+from jobs.leases.unpaid import is_unpaid
+from jobs.models import Artifact, ArtifactPart, Attempt, Lease
 from jobs.running import reports
 from marketplace.foundation.models import Event
 from provider_agent.protocol import ArtifactBegin, ArtifactFile, AttemptState, Reason
@@ -202,6 +203,17 @@ def test_a_gangs_checkpoint_is_complete_with_the_last_nodes_part(gang):
     artifact = complete(two, second, put(second, files))
     assert (artifact.state, artifact.size_bytes) == ("complete", 10)
     assert fetch(artifact) == files
+
+
+def test_a_checkpoint_of_a_later_generation_pays_all_again(gang):
+    Attempt.objects.update(generation=1)
+    Lease.objects.update(unpaid=[[0, None, 0]])
+    for lease in gang:
+        assert is_unpaid(Lease.objects.get(pk=lease.pk))
+        lease.attempt.refresh_from_db()
+        answer = announce(lease, generation=1)
+        complete(lease, answer, put(answer))
+    assert not any(map(is_unpaid, Lease.objects.all()))
 
 
 def test_files_of_one_name_with_other_contents_are_distinguished_by_their_nodes(gang):
