@@ -119,7 +119,7 @@ def complete(lease: Lease, artifact_id: UUID, etags: Mapping[str, Sequence[str]]
                 prune_prepared(job)
             advance(artifact, ArtifactState.COMPLETE, completed_at=clock.now(), size_bytes=size)
             if artifact.kind == ArtifactKind.CHECKPOINT and artifact.generation == lease.attempt.generation > 0:
-                close_unpaid(artifact.attempt)  # all of them train
+                close_unpaid(lease.attempt)  # all of them train
             prune_checkpoints(job)
     return artifact
 
