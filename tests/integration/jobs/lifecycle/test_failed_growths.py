@@ -174,7 +174,7 @@ def test_a_growth_that_ends_the_attempt_leaves_what_was_saved_paid(alice):
         verify_lease._check_time(line)
 
 
-def test_what_was_paid_for_a_checkpoint_is_taken_back_with_it(alice):
+def test_what_was_paid_for_a_checkpoint_goes_with_it(alice):
     """Nobody keeps pay for a worthless checkpoint as the attempt ended for a reason that pays nothing."""
     job, leases = join(alice, 1)
     Attempt.objects.filter(job=job).update(generation=generations.GENERATIONS_MAX)
