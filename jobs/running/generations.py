@@ -234,8 +234,7 @@ def _is_replaceable(lease: Lease) -> bool:
     if causes.is_aborted(lease):  # it only followed from the end of another one, not yet missed
         return False
     reason = Reason(lease.reported_reason)
-    is_others_doing = reason not in REPLACEABLE or REASONS[reason].fault not in {Fault.PROVIDER, Fault.NETWORK}
-    if not is_others_doing:
+    if reason in REPLACEABLE and REASONS[reason].fault in {Fault.PROVIDER, Fault.NETWORK}:
         return True
     joined_at = lease.attempt.grown_at or clock.now()
     is_early = clock.now() - joined_at < timedelta(seconds=JUST_JOINED_SECONDS)
