@@ -208,8 +208,8 @@ class Lease(models.Model):
         it was paid what it had saved by an attempt that is paid nothing (lifecycle.finish_attempt)."""
         if self.replaced_at is not None:
             return self.reported_reason
-        reason = self.attempt.reason
-        is_paid = self.checkpoint_ms is not None and reason and REASONS[Reason(reason)].billable == Billable.NOTHING
+        reason, has_saved = self.attempt.reason, self.attempt.generation > 0 and self.checkpoint_ms is not None
+        is_paid = has_saved and reason and REASONS[Reason(reason)].billable == Billable.NOTHING
         return Reason.GANG_BROKEN.value if is_paid else reason
 
     @property
