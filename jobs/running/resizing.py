@@ -27,7 +27,7 @@ from jobs.leases.unpaid import is_unpaid
 from jobs.models import Artifact, Attempt, Job, Lease
 from jobs.models.querysets import LeaseQuerySet
 from jobs.running import generations
-from jobs.spec.units import parse_nodes
+from jobs.spec.kinds import base as spec_kinds
 from marketplace.foundation import clock
 from marketplace.nodes.wake import wake_nodes
 from provider_agent.protocol import ATTEMPT_ENDS, AttemptState
@@ -43,7 +43,7 @@ FETCH_BYTES_PER_SECOND: Final = 20_000_000
 
 def nodes_of(job: Job) -> tuple[int, int]:
     """(fewest, most) nodes of a job."""
-    return parse_nodes(job.spec.get("resources", {}).get("nodes", 1))
+    return spec_kinds.nodes_of(job.spec.get("resources"))
 
 
 def may_grow(job: Job, attempt: Attempt) -> Artifact | None:
