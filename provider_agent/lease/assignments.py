@@ -12,15 +12,20 @@ from provider_agent.journal import LeaseEntry, since_fact
 from provider_agent.lease.cache.owners import keep_owner
 from provider_agent.lease.cache.prepared import keep_prepared
 from provider_agent.lease.runtimes.registry import runtime_of
-from provider_agent.lease.workfolder import keep_secrets
+from provider_agent.lease.workfolder import keep_joining, keep_secrets
 from provider_agent.protocol import PROTOCOL_VERSIONS_SPOKEN, Assignment, Desired, charge, verify_assignment
 
 # They have files of their own in the lease's folder. A journal with any but the first could not be read by the release
 # before.
-NOT_JOURNALED: Final[dict[str, object]] = {"secrets": {}, "cache_owner": "", "prepared_artifact_id": None}
+NOT_JOURNALED: Final[dict[str, object]] = {
+    "secrets": {},
+    "cache_owner": "",
+    "prepared_artifact_id": None,
+    "joins_next": False,
+}
 
 CHANGING: Final = (
-    *("generation", "joins_next", "gang", "resume_artifact_id"),
+    *("generation", "gang", "resume_artifact_id"),
     *("seconds_max", "cap_usd_micros", "checkpoint"),
 )
 
@@ -42,6 +47,8 @@ def accept_assignment(context: AgentContext, desired: Desired) -> LeaseEntry:
     folder = context.folder.lease(assignment.lease_id)
     try:
         keep_secrets(folder, assignment.secrets)
+        if assignment.joins_next:
+            keep_joining(folder)
         program = assignment.program
         if runtime_of(assignment).has_cache(assignment) or (program.command and program.requirements is not None):
             keep_owner(folder, assignment.cache_owner)

@@ -34,6 +34,7 @@ from provider_agent.lease.workfolder import (
     RESUME_NAME,
     contract_environment,
     gang_network,
+    is_joining,
     load_secrets,
     make_work_folder,
     own_port,
@@ -156,6 +157,7 @@ def _launch_spec(
         seen_cache=executor.seen_cache(cache) if cache is not None else "",
         resume_path=resume_path,
         rendezvous=rendezvous,
+        is_joining=is_joining(folder),
     )
     cores = sorted({core for device in devices for core in cores_of(device)})
     return LaunchSpec(

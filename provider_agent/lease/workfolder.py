@@ -28,6 +28,7 @@ from provider_agent.system.atomic import write_atomically
 from provider_agent.system.removal import remove_tree
 from runtimes.contract import CONTRACT_VERSION, GANG_FILE, Env
 
+JOINING_NAME = "joining"  # in the lease's folder, where the program does not reach
 SECRETS_NAME = "secrets.json"
 EVENTS_NAME = "events.jsonl"
 CONFIG_NAME = "config.json"
@@ -74,6 +75,18 @@ def drop_secrets(lease_folder: Path) -> None:
     """Delete the file; the program has them, or will never need them."""
     (lease_folder / SECRETS_NAME).unlink(missing_ok=True)
     (lease_folder / "launch.json").unlink(missing_ok=True)
+
+
+def keep_joining(lease_folder: Path) -> None:
+    """Note that the lease's program, when it starts, waits for its gang's next generation. In a file of its own: the
+    journal must stay readable for the agent of the release before."""
+    lease_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomically(lease_folder / JOINING_NAME, b"1")
+
+
+def is_joining(lease_folder: Path) -> bool:
+    """Whether the program is to wait for that."""
+    return (lease_folder / JOINING_NAME).exists()
 
 
 @dataclass(frozen=True)
@@ -124,6 +137,7 @@ def contract_environment(
     seen_cache: str,
     resume_path: str,
     rendezvous: Rendezvous,
+    is_joining: bool,
 ) -> dict[str, str]:
     """The variables of the contract, by the paths that the program sees.
 
@@ -157,7 +171,7 @@ def contract_environment(
         Env.CHECKPOINT_KEEP: str(checkpoint.keep),
         # Of our own launcher; a program of the customer's is told nothing.
         Env.GENERATION: str(assignment.generation) if gang.nodes > 1 and not assignment.program.command else "",
-        Env.JOINS_NEXT: "1" if assignment.joins_next and not assignment.program.command else "",
+        Env.JOINS_NEXT: "1" if is_joining and not assignment.program.command else "",
     }
 
 

@@ -95,6 +95,9 @@ def test_who_waits_to_join_a_gang_does_after_its_agent_was_restarted(bob: Bob, s
     (before,) = [each for each in processes_of(lease.assignment.lease_id) if is_launcher(each)]
     eventually(lambda: b"Waiting to join" in lease.logs, "its word")
     bob.stop(signal.SIGKILL)
+    journal = b"".join(path.read_bytes() for path in bob.folder.root.glob("journal.sqlite3*"))
+    assert str(lease.assignment.lease_id).encode() in journal
+    assert b"joins_next" not in journal, "the agent of the release before could not read it"
     bob.start()
     changes = {
         "joins_next": False,
