@@ -110,8 +110,10 @@ def begin(job: Job, attempt: Attempt, lost: Sequence[Lease], *, master_port: int
         abandon(artifact, reason="another_generation")
     saved = dict(ArtifactPart.objects.filter(artifact=resume).values_list("lease_id", "billable_ms"))
     for lease in rest:  # one whose span is open never ran in the generation before
-        first = _unpaid_from(lease, attempt, saved.get(lease.pk, 0), has_failed=has_failed)
-        open_unpaid(lease, first if lost else lease.observed_ms + JOIN_PAID_MS)
+        if lost:
+            open_unpaid(lease, _unpaid_from(lease, attempt, saved.get(lease.pk, 0), has_failed=has_failed))
+        else:
+            open_unpaid(lease, lease.observed_ms + JOIN_PAID_MS)
     _record(attempt, lost, joined, size=size)
 
 
