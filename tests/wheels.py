@@ -18,6 +18,9 @@ from tests.contracts.executors.base_image import CACHE
 
 LOCK = Path(__file__).parents[1] / "provider_agent" / "packaging" / "requirements.lock"
 DOWNLOAD_SECONDS_MAX = 600
+PIP_VARIABLES = ("PIP_NO_INDEX", "PIP_FIND_LINKS")
+# This is read before any fixture sets them.
+PIP_VARIABLES_BEFORE = {name: os.environ[name] for name in PIP_VARIABLES if name in os.environ}
 
 
 def rebuild_wheel(
@@ -79,4 +82,10 @@ def pip_variables(path: str) -> dict[str, str]:
     serves = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
     if os.geteuid() != 0 or python is None or subprocess.run([python, "-c", serves], check=False).returncode != 0:
         return {}
-    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(agent_packages(python))}
+    return dict(zip(PIP_VARIABLES, ("1", str(agent_packages(python))), strict=True))
+
+
+def environment_with_index() -> dict[str, str]:
+    """The environment without `pip_variables`, for packages that folder lacks, such as torch."""
+    kept = {name: value for name, value in os.environ.items() if name not in PIP_VARIABLES}
+    return kept | PIP_VARIABLES_BEFORE

@@ -51,7 +51,8 @@ GANG: dict[str, Any] = TINY | {
     "checkpoint": {"every": "4s", "keep": 2},
     "train": TINY["train"] | {"log_every": 1, "log_samples": True, "sample_every": -1},
 }
-OUTPUT_BYTES = int(os.environ.get("SOUK_LINE_BYTES", "0"))  # `make soak` sends ten gigabytes
+# `make soak` sends ten gigabytes; with less than one the output may have arrived before it is looked at.
+OUTPUT_BYTES = int(os.environ.get("SOUK_LINE_BYTES", "0"))
 LINE_MEGABITS, BREAKS, BREAK_SECONDS = 100, 3, 8.0
 SENT_AGAIN_MAX = 1.2  # headers, and of the parts under way at each break what had been sent of them
 LARGE: dict[str, Any] = {

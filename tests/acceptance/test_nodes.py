@@ -11,6 +11,7 @@ import yaml
 
 from examples.market import SOUK, Market, NodeOptions, Party, run
 from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
+from tests.wheels import PIP_VARIABLES
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -21,7 +22,7 @@ INSTALL_SECONDS = 600  # torch among it
 def test_an_agent_installed_alone_builds_what_programs_need(
     market: Market, alice: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):  # that folder has what the agent needs, not what programs do
+    for variable in PIP_VARIABLES:  # that folder has what the agent needs, not what programs do
         monkeypatch.delenv(variable, raising=False)
     options = NodeOptions(region="alone", runtime_python="")
     market.add_node("alone", price="0.40", node=options, seconds=INSTALL_SECONDS)

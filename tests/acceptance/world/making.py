@@ -211,7 +211,8 @@ def _processes_of(folder: Path) -> list[psutil.Process]:
     """Those with a word on their command line, or a working directory, below a folder of ours."""
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
+        # An OSError: a stranger's working directory may have a name that is too long to read.
+        with contextlib.suppress(psutil.Error, OSError):
             words = [*process.cmdline(), process.cwd()]
             if process.pid != os.getpid() and any(word.startswith(str(folder)) for word in words):
                 found.append(process)

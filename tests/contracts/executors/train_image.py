@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.contracts.executors.base_image import CACHE
 from tests.contracts.executors.engine import IMAGE, import_base_image, running_engine
 from tests.contracts.executors.world import World, make_world
+from tests.wheels import environment_with_index
 
 ROOT = Path(__file__).parents[3]
 INGREDIENTS = [ROOT / "runtimes" / "images" / "Dockerfile.train", ROOT / "requirements.lock"]
@@ -107,7 +108,13 @@ def _build(world: World, address: str, tag: str) -> None:
     constraints = CACHE / "constraints.txt"
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     constraints.write_text("\n".join(line.rstrip(" \\") for line in lines if "--hash=" not in line))
-    done = subprocess.run([*download, "--constraint", str(constraints)], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [*download, "--constraint", str(constraints)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment_with_index(),
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     pip_options = f"--no-index --find-links http://127.0.0.1:{PORT}/"
     build = [
