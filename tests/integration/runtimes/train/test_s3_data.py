@@ -245,7 +245,7 @@ def test_keys_lead_nowhere(data: Read, s3: S3Server, tmp_path: Path) -> None:
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.parent.parent for path in written} == {tmp_path / module.FOLDER}
     assert sorted(path.name for path in written) == ["object.md", "object.txt", "x.txt", "y.txt"]
-    s3.put_unchecked("odd//x.txt", b"twice")
+    s3.put_unchecked("odd/x.txt//y.txt", b"twice")
     with pytest.raises(BadData, match="differ by more slashes alone"):
         data("odd").fetch(Progress())
     for key in ("../../up.txt", "odd/x.txt/../../../up.txt", "/etc/up.txt"):
