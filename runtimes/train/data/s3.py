@@ -173,7 +173,7 @@ class S3Data:
 
     def _list(self, name: str, bucket: str, prefix: str) -> list[S3Object]:
         found: list[S3Object] = []
-        more: dict[str, str] = {}
+        more: dict[str, Any] = {}
         for _ in range(PAGES_MAX):
             page = self._ask(name, "list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
             rows = page.get("Contents", [])
