@@ -26,7 +26,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from runtimes.contract import S3_SCHEME, is_s3_address, split_s3_address
-from runtimes.train.data.documents import DATA_BYTES_MAX, SUFFIXES, Fetched, choose_of_dataset, unknown_kind
+from runtimes.train.data.documents import (
+    DATA_BYTES_MAX,
+    NAMED_MAX,
+    SUFFIXES,
+    Fetched,
+    choose_of_dataset,
+    unknown_kind,
+)
 from runtimes.train.errors import BadData, TrainError
 from runtimes.train.parallel import Progress
 
@@ -95,11 +102,10 @@ class S3Data:
         return self._fetched is not None
 
     def pin(self, name: str) -> list[tuple[str, ...]]:
-        """What the tokens of one address depend on, in the order in which its objects are read: raises as `fetch`.
+        """What the tokens of one address depend on, in the order in which its objects are read. Raises as `fetch` does.
 
-        An ETag says nothing of another object's content, so the whole address counts. An S3 that gives one ETag to two
-        contents has the tokens of the first one used for the second: by its own customer alone, as nobody else's jobs
-        have this cache.
+        Two objects of one ETag may differ, so the whole address counts. An S3 that gives one ETag to two contents of an
+        object has the tokens of the first used for the second, but only its own customer's: no other has this cache.
         """
         endpoint = self._env.get("AWS_ENDPOINT_URL_S3", "")
         return [
@@ -233,12 +239,13 @@ class S3Data:
             pool.shutdown(wait=False, cancel_futures=True)
         progress.done = progress.total = None
         seconds = time.monotonic() - began
-        self._say(f"data: fetched {total / 1e6:,.1f} MB of {', '.join(self._names)} in {seconds:.0f} s")
+        named = ", ".join(self._names[:NAMED_MAX]) + (", ..." if len(self._names) > NAMED_MAX else "")
+        self._say(f"data: fetched {total / 1e6:,.1f} MB of {named} in {seconds:.0f} s")
 
     def _fetch_part(self, each: S3Object, path: Path, at: int, end: int, count: Callable[[int], bool]) -> None:
-        """The bytes from `at` to `end` into the file; each try goes on where the one before it was.
+        """Write the bytes from `at` to `end` into the file; each try goes on where the one before it was.
 
-        `count` is told of every chunk, and of none before each try; it says whether to go on.
+        `count` takes the bytes that have come since its last call, and returns whether to go on.
         """
         tries, give_up_at = 0, time.monotonic() + PATIENCE_SECONDS
         with path.open("r+b") as file:
@@ -274,10 +281,10 @@ class S3Data:
 
     def _ask(self, name: str, operation: str, *, may_lack: bool = False, **parameters: Any) -> Any:
         """The answer to one request, a dict; with `may_lack` the error, where nothing is there or may be seen."""
-        tries, give_up_at = 0, time.monotonic() + PATIENCE_SECONDS
+        client, tries, give_up_at = self._client, 0, time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                return getattr(self._client, operation)(**parameters)
+                return getattr(client, operation)(**parameters)
             except self._errors as error:
                 if may_lack and _status(error) in (403, 404) and _code(error) not in PASSING:
                     return error

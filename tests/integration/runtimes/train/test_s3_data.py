@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -235,6 +236,18 @@ def test_lists_and_sizes_have_bounds(data: Read, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "DATA_BYTES_MAX", 10)
     with pytest.raises(BadData, match="the data on S3 has more than"):
         data("one.jsonl").fetch(Progress())
+
+
+def test_a_node_that_cannot_fetch_them_blames_nobody(data: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = shutil.disk_usage("/")._replace(free=3)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+    with pytest.raises(TrainError, match=r"this node has 0.0 GB of free disk: ask for more by resources.disk") as small:
+        data("one.jsonl").fetch(Progress())
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    with pytest.raises(TrainError, match="need botocore, which this node's runtime lacks") as old:
+        data("one.jsonl").fetch(Progress())
+    assert not isinstance(small.value, BadData)
+    assert not isinstance(old.value, BadData)
 
 
 def test_keys_lead_nowhere(data: Read, s3: S3Server, tmp_path: Path) -> None:
