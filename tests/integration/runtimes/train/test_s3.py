@@ -31,11 +31,11 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
         yield server
 
 
-def prepare(root: Path, **config: Any) -> Work:
+def prepare(root: Path, *, ranks: int = 1, **config: Any) -> Work:
     """A work folder with text, lines and tables among its files, and a cache of the node that is empty."""
     from pyarrow import Table, parquet
 
-    work = Work(root / "work", ranks=1, launched=False, env={Env.CACHE_DIR: str(root / "cache")})
+    work = Work(root / "work", ranks=ranks, launched=ranks > 1, env={Env.CACHE_DIR: str(root / "cache")})
     work.write({**CONFIG, **config})
     (root / "cache").mkdir(exist_ok=True)
     texts = [json.loads(line)["text"] for line in (work.root / "input" / "docs.jsonl").read_text().splitlines()]
@@ -64,10 +64,10 @@ def take(work: Work, root: Path) -> Path:
 
 
 def test_a_training_from_s3_is_the_one_from_the_same_files_and_is_fetched_once(s3: S3Server, tmp_path: Path) -> None:
-    local = prepare(tmp_path / "local", data=LOCAL)
+    local = prepare(tmp_path / "local", ranks=2, data=LOCAL)
     code, output = local.run()
     assert code == 0, output
-    first = prepare(tmp_path / "first", data=ON_S3)
+    first = prepare(tmp_path / "first", ranks=2, data=ON_S3)
     send(first, s3)
     code, output = first.run()
     assert code == 0, output
@@ -75,13 +75,13 @@ def test_a_training_from_s3_is_the_one_from_the_same_files_and_is_fetched_once(s
     assert (
         "data: fetched 0.1 MB of s3://alices/data/docs.jsonl, s3://alices/data/*.txt, s3://alices/data/tables" in output
     )
-    assert len(s3.reads()) == 4
+    assert len(s3.reads()) == 4, "by the first rank alone"
     assert not list(first.root.glob(".s3*")), "nobody reads the files once there are tokens"
     said = output + (first.root / "events.jsonl").read_text()
     assert not [value for value in KEYS.values() if value in said]
     # A later training of the same organisation on this node.
     s3.asked.clear()
-    second = prepare(tmp_path / "second", data=ON_S3)
+    second = prepare(tmp_path / "second", ranks=2, data=ON_S3)
     second.env = {Env.CACHE_DIR: str(take(first, tmp_path / "first"))}
     code, output = second.run()
     assert code == 0, output
