@@ -14,9 +14,11 @@ import pytest
 
 from runtimes.job_files import JobFiles
 from runtimes.train.data import s3 as module
+from runtimes.train.data import s3_client
 from runtimes.train.data.documents import find_paths
 from runtimes.train.data.keys import data_digest
-from runtimes.train.data.s3 import S3Data, S3Object
+from runtimes.train.data.s3 import S3Data
+from runtimes.train.data.s3_client import S3Object
 from runtimes.train.errors import BadData, TrainError
 from runtimes.train.parallel import Progress
 from tests.integration.runtimes.s3_server import BUCKET, Asked, S3Server, running_s3
@@ -52,7 +54,7 @@ def s3(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     """It answers as it should, and is given up soon."""
     server.asked.clear()
     server.before = server.cut = lambda asked: None
-    monkeypatch.setattr(module, "BACKOFF_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(s3_client, "BACKOFF_SECONDS_MAX", 0.01)
     return server
 
 
@@ -162,6 +164,7 @@ def test_s3_that_is_away_for_a_moment_is_waited_for(data: Read, s3: S3Server) ->
 def test_s3_that_stays_away_is_nobodys_bad_data(
     data: Read, s3: S3Server, monkeypatch: pytest.MonkeyPatch, is_resumed: bool
 ) -> None:
+    monkeypatch.setattr(s3_client, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.2)
     s3.before = lambda asked: 503 if asked.is_read else None
     with pytest.raises(TrainError, match=r"s3://alices/one.jsonl could not be read for 0 s: 503") as caught:
@@ -268,7 +271,7 @@ def test_keys_lead_nowhere(data: Read, s3: S3Server, tmp_path: Path) -> None:
 
 def test_a_server_that_ignores_ranges_or_etags_is_refused(data: Read, s3: S3Server, monkeypatch) -> None:
     found = data("one.jsonl")
-    client = found._client
+    client = found._client._client
     real = client.get_object
     monkeypatch.setattr(client, "get_object", lambda **asked: {**real(**asked), "ContentRange": ""})
     with pytest.raises(BadData, match="it was asked for a part"):
