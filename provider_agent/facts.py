@@ -47,6 +47,7 @@ RUNTIME_FEATURES = (
     "train.profile",
     "train.quantize",
     "train.dpo",
+    "train.s3_data",
 )
 EVALUATION_FEATURE = "eval"  # only where the harness is installed, which is large
 

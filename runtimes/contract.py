@@ -89,9 +89,18 @@ PROJECT_NAME = "pyproject.toml"
 # Secrets for endpoints reach the evaluation under this prefix: under a name of their own they could be PYTHONPATH.
 ENDPOINT_KEY_PREFIX = "ENDPOINT_KEY_"
 ENDPOINT_CHARACTERS_MAX = 300
+# Data of a training on S3, and the variables by which it is reached: the job's own, and nothing else.
+S3_SCHEME = "s3://"
+S3_KEY_BYTES_MAX = 1024  # by S3 itself
+S3_VARIABLES = frozenset(
+    {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
+    | {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3"}
+)
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})  # by hand and in tests: job files name none
 CHECKPOINT_PATH_CHARACTERS_MAX = 200
 CHECKPOINT_PATH_PARTS_MAX = 8
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_IPV4_LIKE = re.compile(r"[0-9]+(\.[0-9]+){3}")  # which is no bucket's name
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 MODELS_DIR = Path(__file__).parent / "train" / "models"  # one configuration a shipped model
 
@@ -342,6 +351,33 @@ def endpoint_mistake(address: str, *, has_key: bool) -> str | None:
         return "has a user, a query or a fragment, which would be shown in results; a key belongs under secrets"
     if parts.scheme == "http" and has_key and parts.hostname not in LOOPBACK_HOSTS:
         return "begins with http://, and the key would cross the network for everybody to read"
+    return None
+
+
+def is_s3_address(name: str) -> bool:
+    """Whether a path of a job file is meant to be on S3, rightly written or not."""
+    return name.startswith("s3:")
+
+
+def split_s3_address(address: str) -> tuple[str, str]:
+    """Bucket and key of `s3://bucket/key`; the key has no `/` at its end, and is empty for a whole bucket."""
+    bucket, _, key = address.removeprefix(S3_SCHEME).partition("/")
+    return bucket, key.rstrip("/")
+
+
+def s3_address_mistake(address: str) -> str | None:
+    """What is wrong with the address of data on S3: `s3://bucket/key`, `*` in the key's parts; None for a good one."""
+    bucket, key = split_s3_address(address)
+    if not address.startswith(S3_SCHEME) or not _BUCKET.fullmatch(bucket) or ".." in bucket:
+        return "is no address such as s3://bucket/folder, with a bucket's name in small letters, digits, - and ."
+    if _IPV4_LIKE.fullmatch(bucket):
+        return "has an address in place of a bucket's name"
+    if not address.isprintable() or len(key.encode(errors="replace")) > S3_KEY_BYTES_MAX:
+        return f"has characters that nobody can print, or a key of more than {S3_KEY_BYTES_MAX} bytes"
+    if not all(part and part not in (".", "..") for part in (key.split("/") if key else [])):
+        return "has an empty part, or one that is . or .."
+    if "**" in key:
+        return "has **: a folder is read with all folders below it, and * stands for a part of one name"
     return None
 
 

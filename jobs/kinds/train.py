@@ -8,7 +8,7 @@ from jobs.kinds.base import Kind
 from jobs.models import ArtifactPart, FollowingEvaluation, Job
 from jobs.spec import Spec, from_wire
 from jobs.spec.kinds.eval import PINNED
-from jobs.spec.kinds.train import TrainSpec, train_of
+from jobs.spec.kinds.train import TrainSpec, reads_s3, train_of
 from jobs.states import JobState
 from marketplace.foundation import clock
 from provider_agent.protocol import Program
@@ -37,10 +37,12 @@ class Train(Kind):
             FollowingEvaluation.objects.create(training=job, next_try_at=clock.now())
 
     def pins_input(self, job: Job) -> bool:
-        """Not with a model by its name on the hub: its owner may change it between two attempts."""
+        """Not with data on S3, nor with a model by its name on the hub: owners may change them between two attempts."""
         if not super().pins_input(job):
             return False
         train = train_of(from_wire(job.spec))
+        if train is not None and reads_s3(train):
+            return False
         if train is None or train.model in shipped_models() or PINNED.fullmatch(train.model):
             return True
         parts = ArtifactPart.objects.filter(artifact=job.input_artifact).values_list("files", flat=True)

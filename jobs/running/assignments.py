@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -105,6 +105,7 @@ def make_assignment(lease: Lease) -> SignedAssignment:
     execution = kind.execution(attempt)
     spec = execution.spec
     secrets = json.loads(signing.decrypt_secret(job.sealed_secrets)) if job.sealed_secrets else {}
+    ours = GIVEN_TO_OURS | kind.spec_kind.runtime_variables(spec)
     devices = LeaseDevice.objects.filter(lease=lease).order_by("device__index")
     assignment = Assignment(
         node_id=lease.node_id,
@@ -118,8 +119,8 @@ def make_assignment(lease: Lease) -> SignedAssignment:
         rate_usd_micros_per_hour=lease.rate_usd_micros_per_hour,
         cap_usd_micros=lease.cap_usd_micros,
         program=execution.program,
-        env=_given(spec.env, execution.program),
-        secrets=_given(secrets, execution.program) | _renamed(secrets, kind.spec_kind.runtime_secrets(spec)),
+        env=_given(spec.env, execution.program, ours=ours),
+        secrets=_given(secrets, execution.program, ours=ours) | _renamed(secrets, kind.spec_kind.runtime_secrets(spec)),
         input_artifact_id=execution.input_artifact_id,
         resume_artifact_id=resume_id,
         prepared_artifact_id=kept.pk if (kept := prepared.find_for(lease)) else None,
@@ -176,9 +177,9 @@ def seconds_payable(lease: Lease) -> int:
     return max(1, min(seconds, LEASE_SECONDS_MAX))
 
 
-def _given(variables: Mapping[str, str], program: Program) -> dict[str, str]:
-    """All of them for a command of the customer's own; for our runtimes what they read."""
-    return {name: value for name, value in variables.items() if program.command or name in GIVEN_TO_OURS}
+def _given(variables: Mapping[str, str], program: Program, *, ours: Set[str]) -> dict[str, str]:
+    """All of them for a command of the customer's own; for our runtimes what they read: `ours`."""
+    return {name: value for name, value in variables.items() if program.command or name in ours}
 
 
 def _renamed(secrets: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,8 @@
 model               a shipped model (`tiny-llama`), a folder under the inputs, or a Hugging Face hub id, id@revision;
                     lent/LABEL/..., as of `data` and `chat_template`, is in a shared host folder (job_files.py)
 data                `python-docs`, or files under the inputs: one path or a list; .txt, .md, .jsonl, .parquet, or a
-                    folder of these; * works. Of conversations (data/conversations.py) the answers are learned
+                    folder of these; * works. Of conversations (data/conversations.py) the answers are learned.
+                    s3://bucket/..., of the same kinds, is fetched first (data/s3.py)
 chat_template       a file under the inputs, in Jinja, that writes conversations; null: the model's, or data/chat.jinja
 train_on_inputs     learn the questions of conversations, too
 packing             put several conversations into one sequence; none sees the others
@@ -61,7 +62,7 @@ from typing import Any
 from runtimes.checking import Check, Unreadable, boolean, check_keys, integer, one_of, read_json
 from runtimes.checking import number as _number
 from runtimes.checking import section as _section
-from runtimes.contract import shipped_models
+from runtimes.contract import is_s3_address, s3_address_mistake, shipped_models
 from runtimes.train.errors import BadConfig
 from runtimes.train.strategies.registry import DEFAULT_STRATEGY, check_strategy
 
@@ -287,6 +288,9 @@ def _files(value: Any) -> tuple[str, ...]:
         raise ValueError("must be python-docs, a path or a list of paths")
     if not all(isinstance(name, str) and name for name in names):
         raise ValueError("must hold paths only")
+    for name in names:
+        if is_s3_address(name) and (mistake := s3_address_mistake(name)) is not None:
+            raise ValueError(f"must hold paths and addresses of S3 only: {name!r:.200} {mistake}")
     return tuple(names)
 
 

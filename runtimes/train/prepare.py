@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 from tokenizers import Tokenizer
 
-from runtimes.contract import PINNED_SETTINGS, TOKENIZER_FILE, EventKind, EventWriter
+from runtimes.contract import PINNED_SETTINGS, TOKENIZER_FILE, EventKind, EventWriter, is_s3_address
 from runtimes.train.adapters import add_adapters
 from runtimes.train.blocks import prepare_blocks, prepare_compiler
 from runtimes.train.callbacks.copies import Copies
@@ -25,6 +26,7 @@ from runtimes.train.data.documents import find_runs, read_records
 from runtimes.train.data.kept import find_tokenizer, keep_tokenizer
 from runtimes.train.data.keys import tokenizer_key
 from runtimes.train.data.prepare import prepare_corpus
+from runtimes.train.data.s3 import S3Data
 from runtimes.train.data.tokenizer import PADDING, end_of_text_id, is_trained, load_tokenizer, train_tokenizer
 from runtimes.train.errors import BadCheckpoint, BadConfig, BadData, TrainError
 from runtimes.train.export import kept_files
@@ -42,6 +44,8 @@ from runtimes.train.shares import BlockClock, Shares
 from runtimes.train.strategies.base import PLAIN_NAMES, Strategy
 from runtimes.train.training import Text, Training
 from runtimes.train.weights import base_digest, filled_units
+
+DATA_MAY_CHANGE = "the objects on S3 have changed since, which must stay as they are while a job runs"
 
 
 def find_source(config: TrainConfig, container: Container, resume_from: Path | None) -> ModelSource:
@@ -80,22 +84,32 @@ def prepare_text(
     config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, resume_from: Path | None
 ) -> Text:
     """Tokenizer and tokens, the same on every rank; fits the model's configuration to the tokenizer."""
-    tokenizer = prepare_tokenizer(config, container, ranks, source, resume_from)
+    s3 = None
+    if any(is_s3_address(name) for name in config.data):
+        s3 = S3Data(config.data, container.work_dir, is_resumed=resume_from is not None, say=partial(print_line, ranks))
+    tokenizer = prepare_tokenizer(config, container, ranks, source, resume_from, s3=s3)
     try:
         end_id = fit_model(config, source, tokenizer)
         if config.sample_every >= 0:
             encode_prompt(tokenizer, config.sample_prompt)  # else the last thing that a training does would fail it
-        corpus, template = prepare_corpus(config, container, ranks, source, tokenizer=tokenizer, end_id=end_id)
+        corpus, template = prepare_corpus(config, container, ranks, source, tokenizer=tokenizer, end_id=end_id, s3=s3)
         return Text(tokenizer, end_id, corpus, template)
     except BadData as error:
         if resume_from is None or _own_tokenizer(source) is not None:
             raise
         # The data were right for an attempt before: with this tokenizer they are not.
-        raise BadCheckpoint(f"checkpoint {resume_from.name} has another tokenizer: {error}") from error
+        changed = f", or {DATA_MAY_CHANGE}" if s3 is not None else ""
+        raise BadCheckpoint(f"checkpoint {resume_from.name} has another tokenizer{changed}: {error}") from error
 
 
 def prepare_tokenizer(
-    config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, resume_from: Path | None
+    config: TrainConfig,
+    container: Container,
+    ranks: Ranks,
+    source: ModelSource,
+    resume_from: Path | None,
+    *,
+    s3: S3Data | None = None,
 ) -> Tokenizer:
     """The model's tokenizer, else the checkpoint's, else one that rank 0 trains on the data.
 
@@ -116,25 +130,32 @@ def prepare_tokenizer(
             if known is not None and not is_trained(known, size):
                 raise BadCheckpoint(f"checkpoint {resume_from.name} has a tokenizer that no training makes")
         if known is None:
-            known = _find_or_train(config, container, size, progress, ranks.node_events)
+            known = _find_or_train(config, container, size, progress, ranks.node_events, s3=s3)
         return str(known.to_str())
 
     return Tokenizer.from_str(wait_for_results(ranks, find_or_train, "tokenizer")[0])
 
 
 def _find_or_train(
-    config: TrainConfig, container: Container, size: int, progress: Progress, events: EventWriter
+    config: TrainConfig,
+    container: Container,
+    size: int,
+    progress: Progress,
+    events: EventWriter,
+    *,
+    s3: S3Data | None,
 ) -> Tokenizer:
     """A tokenizer of at most `size` tokens for the data: the node's cache has it, or it is made and kept there."""
     cache = container.cache
     progress.text = "looking for it in the cache of this node"
-    key = tokenizer_key(config, container.files, size) if cache.is_there else ""
+    key = tokenizer_key(config, container.files, size, s3) if cache.is_there else ""
     began = time.monotonic()
     if key and (found := find_tokenizer(cache, key, size)) is not None:
         report_prepared(events, "tokenizer", time.monotonic() - began, found=True)
         return found
+    fetched = s3.fetch(progress) if s3 is not None else {}
     progress.text = "training a tokenizer"
-    runs = find_runs(config.data, container.files, config.seed)
+    runs = find_runs(config.data, container.files, config.seed, fetched)
     tokenizer = train_tokenizer((text_of(record) for record in read_records(runs)), size)
     seconds = time.monotonic() - began
     if key:
@@ -324,4 +345,6 @@ def check_resumable(training: Training, trainer: dict[str, Any]) -> None:
     if trainer.get("base") != training.base:
         raise BadCheckpoint("the model is not the one that the checkpoint's adapters were trained for")
     if trainer.get("data") != training.text.corpus.digest:
-        raise BadCheckpoint("the data is not what the checkpoint was trained on")
+        changed = any(is_s3_address(name) for name in training.config.data)
+        why = f": {DATA_MAY_CHANGE}" if changed else ""
+        raise BadCheckpoint(f"the data is not what the checkpoint was trained on{why}")

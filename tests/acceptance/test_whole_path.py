@@ -13,6 +13,7 @@ import pytest
 
 from examples.market import SOUK, Market, Party, kill_tree, run, run_json, wait_for
 from tests.acceptance.customer import ENDS, TINY, launch, souk_of, wait_until
+from tests.integration.runtimes.s3_server import BUCKET, running_s3
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -138,3 +139,27 @@ def test_a_job_that_fits_nowhere_is_refused_with_the_nearest_fix(market: Market,
     assert "resources.gpus" in done.stdout + done.stderr
     with souk_of(market, alice) as souk:
         assert souk.jobs() == []
+
+
+def test_a_training_reads_its_data_from_s3_with_its_own_secrets(market: Market, alice: Party, tmp_path: Path) -> None:
+    with running_s3() as s3:
+        s3.put({f"corpus/{number}.txt": b"The quick brown fox jumps over the lazy dog.\n" * 500 for number in range(3)})
+        spec = TINY | {
+            "network": "public",
+            "work": {"steps": 20},
+            "secrets": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"],
+            "env": {"AWS_ENDPOINT_URL_S3": s3.url},
+            "train": {**TINY["train"], "data": [f"s3://{BUCKET}/corpus"]},
+        }
+        (tmp_path / "job.yaml").write_text(json.dumps(spec))
+        keys = {"AWS_ACCESS_KEY_ID": "AKIAALICE", "AWS_SECRET_ACCESS_KEY": "alices-very-own-secret"}
+        env = alice.env(market.server)
+        run([SOUK, "launch", str(tmp_path / "job.yaml"), "--yes", "--json"], env | keys, seconds=300)
+    with souk_of(market, alice) as souk:
+        (job,) = souk.jobs()
+    assert job.state == "completed", job.message
+    assert len(s3.reads()) == 3
+    assert all("Credential=AKIAALICE/" in each.headers["Authorization"] for each in s3.asked)
+    log = run([SOUK, "logs", str(job.job_id)], env)
+    assert f"data: fetched 0.1 MB of s3://{BUCKET}/corpus in" in log
+    assert not [value for value in keys.values() if value in log]

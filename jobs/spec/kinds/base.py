@@ -64,6 +64,10 @@ class SpecKind:
         """Secrets that our own runtime is given for this file, by the names of the variables that it finds them in."""
         return {}
 
+    def runtime_variables(self, spec: Spec) -> frozenset[str]:
+        """Names of `env` and `secrets` that our own runtime reads for this file, beside those that it always may."""
+        return frozenset()
+
     def lent_paths(self, spec: Spec) -> list[str]:
         """Paths that our own runtime reads in shared host folders: what lies there is each provider's."""
         return []

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from jobs.spec.document import Path
 from jobs.spec.kinds.base import Finding, SpecKind, check_own_command, check_work, is_count, nodes_of
 from jobs.spec.kinds.eval import check_each, check_fetched_later, check_model, check_task
 from jobs.spec.kinds.flops import flops_per_token
@@ -20,7 +21,13 @@ from jobs.spec.kinds.shared_folders import check_lent, lent_paths
 from jobs.spec.model import FILES_MAX, INPUTS_MAX, Spec
 from jobs.spec.section import Number, Section, listed
 from jobs.spec.task_fields import TRAINED_FOLDER
-from runtimes.contract import shipped_model_config, shipped_models
+from runtimes.contract import (
+    S3_VARIABLES,
+    is_s3_address,
+    s3_address_mistake,
+    shipped_model_config,
+    shipped_models,
+)
 from runtimes.plan.advice import floor_bytes
 from runtimes.plan.memory import Place
 from runtimes.plan.reading import read_training
@@ -85,7 +92,8 @@ class TrainSection(Section):
         "tiny-llama", description="a shipped model (tiny-llama), a folder under files, lent/LABEL/..., or a hub id"
     )
     data: Annotated[list[Text], BeforeValidator(listed), Field(min_length=1, max_length=FILES_MAX)] = Field(
-        ["python-docs"], description="python-docs, a path under files, lent/LABEL/..., or a list of paths"
+        ["python-docs"],
+        description="python-docs, a path under files, lent/LABEL/..., s3://bucket/..., or a list of these",
     )
     chat_template: Text | None = Field(None, description="a path under files, or null for the model's own template")
     train_on_inputs: bool = Field(False, description="true or false")
@@ -208,6 +216,7 @@ class TrainSpec(SpecKind):
             yield ("work", "flops_per_step"), message, "no such field"
         yield from _check_batches(data)
         yield from _check_lent(data)
+        yield from _check_s3(data)
         yield from _check_adapters(data)
         yield from _check_choices(data)
         yield from _check_preferences(data)
@@ -241,7 +250,13 @@ class TrainSpec(SpecKind):
         used = {key: getattr(train, key) for key in LATER_FIELDS if not _is_default(key, getattr(train, key))}
         names = {value if key == "strategy" else key for key, value in used.items() if key not in OPEN_FIELDS}
         names |= {f"open_{key}" for key in OPEN_FIELDS if getattr(train, key) is None}
+        names |= {"s3_data"} if reads_s3(train) else set()
         return own | {f"train.{name}" for name in names}
+
+    def runtime_variables(self, spec: Spec) -> frozenset[str]:
+        """Those by which data on S3 are reached, of a training that has such data."""
+        train = train_of(spec)
+        return S3_VARIABLES if train is not None and reads_s3(train) else frozenset()
 
     def lent_paths(self, spec: Spec) -> list[str]:
         """Of its model, its data and its chat template."""
@@ -291,6 +306,11 @@ class TrainSpec(SpecKind):
 def train_of(spec: Spec) -> TrainSection | None:
     """The `train` section; None where the job runs an own command."""
     return spec.section if isinstance(spec.section, TrainSection) else None
+
+
+def reads_s3(train: TrainSection) -> bool:
+    """Whether any of its data are on S3, whose owner may change them at any time."""
+    return any(is_s3_address(name) for name in train.data)
 
 
 def node_counts(spec: Spec) -> list[int]:
@@ -353,12 +373,34 @@ def _check_lent(data: Mapping[str, Any]) -> Iterator[Finding]:
     train = data.get("train")
     if not isinstance(train, dict):
         return
+    for key, where, name in _paths(train):
+        yield from check_lent(name, data, where, may_be_hub=key == "model")
+
+
+def _check_s3(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Addresses of data on S3, which the program itself reads over the internet."""
+    train = data.get("train")
+    if not isinstance(train, dict):
+        return
+    for key, where, name in _paths(train):
+        if not is_s3_address(name):
+            continue
+        mistake = s3_address_mistake(name)
+        if key != "data":
+            yield where, f"{name!r} is on S3, and data alone is read from there", "a path under files"
+        elif mistake is not None:
+            yield where, f"{name!r} {mistake}", "s3://bucket/folder"
+        elif data.get("network", "none") != "public":
+            yield where, f"{name!r} is read by the program itself, and network is none", "network: public"
+
+
+def _paths(train: Mapping[str, Any]) -> Iterator[tuple[str, Path, str]]:
+    """Each path of a raw `train` section: its key, where it stands, and what it is."""
     for key in ("model", "data", "chat_template"):
         given, each = train.get(key), listed(train.get(key))
         for index, name in enumerate(each if isinstance(each, list) else []):
-            where = ("train", key, index) if isinstance(given, list) else ("train", key)
             if isinstance(name, str):
-                yield from check_lent(name, data, where, may_be_hub=key == "model")
+                yield key, ("train", key, index) if isinstance(given, list) else ("train", key), name
 
 
 def _check_preferences(data: Mapping[str, Any]) -> Iterator[Finding]:

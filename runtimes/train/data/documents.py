@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePath
+from typing import Any, Final, TypeVar
 
 from runtimes.job_files import JobFiles
 from runtimes.train.errors import BadData
@@ -22,6 +22,7 @@ BUILT_IN: Final = "python-docs"
 TEXT_SUFFIXES: Final = (".txt", ".md", ".rst", ".text")
 LINES_SUFFIXES: Final = (".jsonl", ".ndjson")
 TABLE_SUFFIX: Final = ".parquet"
+SUFFIXES: Final = (*TEXT_SUFFIXES, *LINES_SUFFIXES, TABLE_SUFFIX)
 DATA_BYTES_MAX: Final = 1 << 40
 RECORD_BYTES_MAX: Final = 64 << 20  # of one line
 PIECE_BYTES: Final = 256 << 10  # a longer text is encoded in pieces of about this
@@ -34,6 +35,9 @@ NAMED_MAX: Final = 5
 ABOUT: Final = frozenset({"README", "LICENSE"})  # of a dataset, not in it
 
 Value = str | dict[str, Any]
+OfDataset = TypeVar("OfDataset", bound=PurePath)
+Fetched = Mapping[str, Sequence[Path]]  # the files of each name that is an address, where they were fetched to
+NOTHING_FETCHED: Final[Fetched] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +79,9 @@ class Record:
         return f"{path.name} line {_line_number(path, self.offset)}"
 
 
-def find_runs(names: tuple[str, ...], files: JobFiles, seed: int) -> list[Run]:
+def find_runs(names: tuple[str, ...], files: JobFiles, seed: int, fetched: Fetched = NOTHING_FETCHED) -> list[Run]:
     """The runs of the data in an order decided by `seed`; raises BadData that names the wrong file."""
-    paths = find_paths(names, files)
+    paths = find_paths(names, files, fetched)
     total = sum(path.stat().st_size for path in paths if path is not None)
     if total > DATA_BYTES_MAX:
         raise BadData(f"the data has more than {DATA_BYTES_MAX >> 40} TiB")
@@ -86,9 +90,29 @@ def find_runs(names: tuple[str, ...], files: JobFiles, seed: int) -> list[Run]:
     return runs
 
 
-def find_paths(names: tuple[str, ...], files: JobFiles) -> list[Path | None]:
+def find_paths(names: tuple[str, ...], files: JobFiles, fetched: Fetched = NOTHING_FETCHED) -> list[Path | None]:
     """The files of the data, None for the built-in ones; raises BadData that names what is not there."""
-    return [path for name in names for path in _paths_of(name, files)]
+    return [path for name in names for path in (fetched[name] if name in fetched else _paths_of(name, files))]
+
+
+def choose_of_dataset(name: str, below: Iterable[OfDataset]) -> list[OfDataset]:
+    """Which files of a dataset's folder are read; where some are named for training, the others are kept for tests.
+
+    `name` is the folder's, for messages, `below` are paths relative to it. Raises BadData where several sets are.
+    """
+    found = [path for path in below if path.suffix in SUFFIXES and path.stem not in ABOUT]
+    trained = [path for path in found if "train" in re.split(r"[^a-z]+", str(path).lower())]
+    parts = {match[1] for path in trained if (match := OF_PARTS.match(str(path)))}
+    if len(parts) > 1:
+        named = ", ".join(f"{name}/{part}-*" for part in sorted(parts)[:NAMED_MAX])
+        raise BadData(f"data {name!r} has several sets to train on: name one, such as {named}")
+    return trained or found
+
+
+def unknown_kind(name: str) -> BadData:
+    """Of a file whose suffix is none of SUFFIXES."""
+    list_in_json = " (a list in JSON becomes lines by: jq -c '.[]' FILE)" if name.endswith(".json") else ""
+    return BadData(f"{name} is of no known kind, expected one of {', '.join(SUFFIXES)}{list_in_json}")
 
 
 def read_records(runs: list[Run]) -> Iterator[Record]:
@@ -114,25 +138,14 @@ def _paths_of(name: str, files: JobFiles) -> Iterator[Path | None]:
     folder = place.root / place.rest
     paths = [] if folder == place.root else sorted(path for path in place.root.glob(place.rest) if path.is_file())
     if not paths and folder.is_dir():  # as the hub keeps a dataset: a folder with files below it
-        paths = sorted(_of_dataset(folder))
+        below = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+        paths = sorted(folder / path for path in choose_of_dataset(folder.name, below))
     if not paths:
         raise BadData(f"data {name!r} is not {'among' if place.label is None else 'in'} {place.text}")
     for path in paths:
         if not place.holds(path):
             raise BadData(f"data {name!r} leads out of {place.text}")
         yield path
-
-
-def _of_dataset(folder: Path) -> list[Path]:
-    """The files of a dataset's folder; where some are named for training, the others are kept for tests."""
-    known = (*TEXT_SUFFIXES, *LINES_SUFFIXES, TABLE_SUFFIX)
-    found = [path for path in folder.rglob("*") if path.is_file() and path.suffix in known and path.stem not in ABOUT]
-    trained = [path for path in found if "train" in re.split(r"[^a-z]+", str(path.relative_to(folder)).lower())]
-    parts = {match[1] for path in trained if (match := OF_PARTS.match(str(path.relative_to(folder))))}
-    if len(parts) > 1:
-        named = ", ".join(f"{folder.name}/{part}-*" for part in sorted(parts)[:NAMED_MAX])
-        raise BadData(f"data {folder.name!r} has several sets to train on: name one, such as {named}")
-    return trained or found
 
 
 def _runs_in(path: Path | None, run_bytes: int) -> Iterator[Run]:
@@ -145,9 +158,7 @@ def _runs_in(path: Path | None, run_bytes: int) -> Iterator[Run]:
     elif path.suffix == TABLE_SUFFIX:
         yield from _row_groups(path)
     else:
-        known = ", ".join((*TEXT_SUFFIXES, *LINES_SUFFIXES, TABLE_SUFFIX))
-        list_in_json = " (a list in JSON becomes lines by: jq -c '.[]' FILE)" if path.suffix == ".json" else ""
-        raise BadData(f"{path.name} is of no known kind, expected one of {known}{list_in_json}")
+        raise unknown_kind(path.name)
 
 
 def _cuts(path: Path, run_bytes: int) -> Iterator[Run]:

@@ -2,7 +2,8 @@
 
 The content of the data's files in their order, the tokenizer and the files of the model's that write conversations,
 the customer's chat template, every option that changes a token or a mark, the libraries, and the code of this package.
-A name that changes alone gives the same tokens, and the same key.
+A name that changes alone gives the same tokens, and the same key. Of objects on S3 their pins stand in for the content,
+which is not there yet.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Final
 
 from tokenizers import Tokenizer
 
-from runtimes.contract import sha256_file
+from runtimes.contract import is_s3_address, sha256_file
 from runtimes.job_files import JobFiles
 from runtimes.train.config import TrainConfig
 from runtimes.train.data.documents import find_paths
+from runtimes.train.data.s3 import S3Data
 from runtimes.train.model import ModelSource
 
 LIBRARIES: Final = ("tokenizers", "transformers", "jinja2", "pyarrow", "numpy")
@@ -37,11 +39,12 @@ def tokens_key(
     end_id: int,
     template_path: Path | None,
     packs: bool,
+    s3: S3Data | None = None,
 ) -> str:
-    """Of the tokens of this training's data. Raises BadData for data that are not there."""
+    """Of the tokens of this training's data. Raises BadData for data that are not there; of `s3` as S3Data.pin."""
     return _digest(
         "tokens",
-        data=data_digest(config.data, files),
+        data=data_digest(config.data, files, s3),
         seed=config.seed,
         sequence_length=config.length,
         train_on_inputs=config.train_on_inputs,
@@ -54,16 +57,21 @@ def tokens_key(
     )
 
 
-def tokenizer_key(config: TrainConfig, files: JobFiles, vocabulary_size: int) -> str:
-    """Of a tokenizer that is trained on this training's data. Raises BadData for data that are not there."""
-    data = data_digest(config.data, files)
+def tokenizer_key(config: TrainConfig, files: JobFiles, vocabulary_size: int, s3: S3Data | None = None) -> str:
+    """Of a tokenizer that is trained on this training's data. Raises as `tokens_key`."""
+    data = data_digest(config.data, files, s3)
     return _digest("tokenizer", data=data, seed=config.seed, vocabulary_size=vocabulary_size)
 
 
 @lru_cache(maxsize=2)
-def data_digest(names: tuple[str, ...], files: JobFiles) -> str:
-    """Of the content and kinds of the data's files, in their order; read once a process."""
-    found = [("", _built_in()) if path is None else _file(path) for path in find_paths(names, files)]
+def data_digest(names: tuple[str, ...], files: JobFiles, s3: S3Data | None = None) -> str:
+    """Of the content and kinds of the data's files, in their order; read once a process. `s3` knows the addresses."""
+    found: list[tuple[str, ...]] = []
+    for name in names:
+        if s3 is not None and is_s3_address(name):
+            found += s3.pin(name)
+        else:
+            found += [("", _built_in()) if path is None else _file(path) for path in find_paths((name,), files)]
     return _digest("data", files=found)
 
 

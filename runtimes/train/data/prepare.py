@@ -19,6 +19,7 @@ from runtimes.train.data.encode import Encoded, EncodingProgress, encode_convers
 from runtimes.train.data.kept import KIND, MARKS_NAME, TOKENS_NAME, Kept, find_kept, keep
 from runtimes.train.data.keys import tokens_key
 from runtimes.train.data.pairs import encode_pairs
+from runtimes.train.data.s3 import S3Data
 from runtimes.train.errors import BadConfig, BadData
 from runtimes.train.model import ModelSource, can_pack
 from runtimes.train.parallel import Progress, Ranks, print_line, wait_for_results
@@ -28,14 +29,22 @@ TOKENS_FOLDER = "cache"  # below the working directory, where nothing is kept fo
 
 
 def prepare_corpus(
-    config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, *, tokenizer: Tokenizer, end_id: int
+    config: TrainConfig,
+    container: Container,
+    ranks: Ranks,
+    source: ModelSource,
+    *,
+    tokenizer: Tokenizer,
+    end_id: int,
+    s3: S3Data | None = None,
 ) -> tuple[Corpus, str | None]:
     """The data as tokens: encoded by each node's leader, mapped by all, and checked to be the same on every node.
 
     What an earlier training of the customer's made of the same data is found in the node's cache instead. With it the
-    chat template by which conversations were written, where it did not come with the model.
+    chat template by which conversations were written, where it did not come with the model. `s3`: the data on S3, if
+    there are any, whose files are gone afterwards.
     """
-    making, began = _Making(config, container, source, tokenizer, end_id), time.monotonic()
+    making, began = _Making(config, container, source, tokenizer, end_id, s3), time.monotonic()
     results = wait_for_results(
         ranks, lambda progress: making.find_or_make(progress) if ranks.is_node_leader else None, "data"
     )
@@ -43,7 +52,9 @@ def prepare_corpus(
         raise BadData("the nodes were given different data")
     kept = results[container.rank - container.local_rank]
     assert kept is not None  # noqa: S101 - each node's leader has one
-    _describe(kept, ranks)
+    if s3 is not None and ranks.is_node_leader:
+        s3.remove()
+    _describe(kept, ranks, s3)
     if container.cache.is_there:
         report_prepared(ranks.node_events, "data", time.monotonic() - began, found=bool(kept.found))
     corpus = open_corpus(
@@ -66,6 +77,7 @@ class _Making:
     source: ModelSource
     tokenizer: Tokenizer
     end_id: int
+    s3: S3Data | None
 
     @cached_property
     def packs(self) -> bool:
@@ -88,6 +100,7 @@ class _Making:
             end_id=self.end_id,
             template_path=_template_path(config, self.container),
             packs=self.packs,
+            s3=self.s3,
         )
         kept = find_kept(
             cache,
@@ -105,8 +118,9 @@ class _Making:
 
     def _encode(self, progress: Progress, folder: Path) -> tuple[Encoded, str | None]:
         config, end_id, path, marks_path = self.config, self.end_id, folder / TOKENS_NAME, folder / MARKS_NAME
+        fetched = self.s3.fetch(progress) if self.s3 is not None else {}
         progress.text = "looking through the files"
-        runs = find_runs(config.data, self.container.files, config.seed)
+        runs = find_runs(config.data, self.container.files, config.seed, fetched)
 
         def tell(done: int, total: int, tokens: int) -> None:
             progress.text = f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB, {tokens:,} tokens"
@@ -133,12 +147,13 @@ class _Making:
         return encoded, conversations.kept_template
 
 
-def _describe(kept: Kept, ranks: Ranks) -> None:
+def _describe(kept: Kept, ranks: Ranks, s3: S3Data | None) -> None:
     """What a person reads of the data, once."""
     encoded = kept.encoded
     if kept.found:
         where = "as an earlier attempt of this job left them" if kept.is_of_job else "in the cache of this node"
-        print_line(ranks, f"data: found {where} (made {kept.found})")
+        unread = "; nothing was fetched from S3" if s3 is not None and not s3.is_fetched else ""
+        print_line(ranks, f"data: found {where} (made {kept.found}){unread}")
     if encoded.rows_per_sample > 1:
         print_line(
             ranks,

@@ -27,6 +27,7 @@ WHEELS = CACHE / "wheels"
 PACKAGES = [
     "torch==2.13.0",
     "bitsandbytes",
+    "botocore",
     "numpy",
     "peft",
     "pyarrow",

@@ -64,9 +64,11 @@ def fail_to_resume(
     *,
     exit_code: int = 76,
     provider: Organisation | None = None,
+    facts: dict[str, Any] | None = None,
 ) -> Lease:
-    """The next attempt runs on a new node and cannot resume."""
-    node_with_key(node, provider=provider)
+    """The next attempt runs on a new node, which has these facts too, and cannot resume."""
+    made = node_with_key(node, provider=provider)
+    Node.objects.filter(pk=made.pk).update(facts=made.facts | (facts or {}))
     lease = run_next(job)
     assert lease.node.name == node
     stage.see_running(lease, seconds=60)
@@ -313,6 +315,23 @@ def test_a_model_that_its_owner_may_change_refunds_no_checkpoint(job: Job, model
         fail_to_resume(job, name)
     assert Artifact.objects.filter(condemned_at__isnull=False).exists()
     assert charge_of(lease) == (paid if is_paid else 0)
+
+
+def test_data_on_s3_that_their_owner_may_change_refund_no_checkpoint(job: Job) -> None:
+    """Two honest nodes find other objects than the one before them, which stays paid; their tries are free."""
+    lease, (saved,) = work(job, 50)
+    lose(lease)
+    train = {**job.spec["train"], "data": ["s3://alices/corpus"]}
+    Job.objects.filter(pk=job.pk).update(spec=job.spec | {"network": "public", "train": train})
+    job.refresh_from_db()
+    facts = {"egress": True, "runtime_features": ["train.s3_data"]}
+    paid = charge_of(lease)
+    assert paid > 0
+    failed = [fail_to_resume(job, name, facts=facts) for name in ("carol", "dave", "erin", "frank")]
+    saved.refresh_from_db()
+    assert saved.condemned_at is not None, "after four, the job goes on without it"
+    assert (charge_of(lease), failures("honest")) == (paid, 1)
+    assert [charge_of(each) for each in failed] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("model", ["mine", "mine/", "./mine", "deep//mine"])

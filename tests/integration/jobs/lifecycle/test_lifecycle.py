@@ -121,6 +121,21 @@ def test_no_customer_loads_code_into_our_own_runtime_by_a_variable(alice, bob, i
     assert given == ({**variables, "NODE_OPTIONS": "-r input/x"} if is_own else {})
 
 
+@pytest.mark.parametrize("data", ["s3://alices/corpus", "python-docs"])
+def test_a_training_is_given_the_variables_of_s3_where_its_data_are_there(alice, bob, data):
+    bob.facts |= {"runtime_features": list(RUNTIME_FEATURES), "egress": True}
+    bob.save(update_fields=["facts"])
+    of_s3 = {"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL_S3": "https://s3.example"}
+    keys = {"AWS_ACCESS_KEY_ID": "AKIAALICE", "AWS_SECRET_ACCESS_KEY": "alices-very-own-secret"}
+    others = {"AWS_CONFIG_FILE": "input/config", "AWS_PROFILE": "bob", "AWS_CA_BUNDLE": "input/ca.pem"}
+    spec = stage.spec_of(network="public", train={"data": data}, env=of_s3 | others, secrets=[*keys, "AWS_ROLE_ARN"])
+    (lease,) = stage.place(stage.submit(alice, spec, secrets=keys | {"AWS_ROLE_ARN": "arn:aws:iam::1:role/bob"}))
+    assignment = verify_assignment(signing.server_public_key_hex(), assignments.make_assignment(lease))
+    has_s3 = data != "python-docs"
+    assert (assignment.env, assignment.secrets) == ((of_s3, keys) if has_s3 else ({}, {}))
+    assert "alices-very-own-secret" not in json.dumps(assignment.program.config)
+
+
 def test_an_endpoints_key_reaches_the_evaluation_under_a_name_that_loads_nothing(alice, bob):
     bob.facts |= {"runtime_features": [*RUNTIME_FEATURES, EVALUATION_FEATURE], "egress": True}
     bob.save(update_fields=["facts"])

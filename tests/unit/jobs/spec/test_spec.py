@@ -428,6 +428,8 @@ def test_job_files_in_the_reference_are_good() -> None:
         "grows",
         "hf-trainer",
         "own-script",
+        "from-s3",
+        "tables-from-s3",
         "my-llm",
         "from-shared-folders",
         "compare",
