@@ -55,6 +55,7 @@ class S3Client:
     def __init__(self, env: Mapping[str, str], *, is_resumed: bool) -> None:
         """`env`: the job's. `is_resumed`: an attempt before this one could read what is asked for."""
         self._env, self._is_resumed = env, is_resumed
+        self._has_answered = False
 
     @property
     def endpoint(self) -> str:
@@ -66,7 +67,9 @@ class S3Client:
         client, tries, give_up_at = self._client, 0, time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                return getattr(client, operation)(**parameters)
+                answer = getattr(client, operation)(**parameters)
+                self._has_answered = True
+                return answer
             except self.errors as error:
                 if may_lack and status_of(error) in (403, 404) and _code(error) not in PASSING:
                     return error
@@ -95,7 +98,10 @@ class S3Client:
             raise self.explained(what, error) from error
         if time.monotonic() > give_up_at:
             reason = f"{_code(error) or type(error).__name__}" if error is not None else "answers end too early"
-            raise TrainError(f"{what} could not be read for {PATIENCE_SECONDS:.0f} s: {reason}") from error
+            message = f"{what} could not be read for {PATIENCE_SECONDS:.0f} s: {reason}"
+            # Where nothing ever answered the node's line may be to blame, which costs its provider minutes. Later it is
+            # the customer's endpoint: it could hold the node for days, and break before anything is paid.
+            raise (self.refusal(message) if self._has_answered else TrainError(message)) from error
         longest = min(BACKOFF_SECONDS * 2 ** min(tries, DOUBLINGS_MAX), BACKOFF_SECONDS_MAX)
         time.sleep(random.uniform(longest / 2, longest))
 

@@ -186,7 +186,10 @@ def test_a_folder_behind_an_endpoint_has_the_folders_scores(models: Path, tmp_pa
 
 
 def scorer_of(folder: Path) -> Any:
-    """What computes the scores of a text by a folder's weights, behind the token that our own models begin with."""
+    """What computes the scores of a text by a folder's weights.
+
+    As the harness does: behind the model's first token, unless the text is a question, whose answer alone counts.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -195,7 +198,8 @@ def scorer_of(folder: Path) -> Any:
     tokenizer, module = make_tokenizer(folder), make_model(folder, dtype=torch.float32).eval()
 
     def score(text: str) -> dict[str, list[Any]]:
-        tokens = [tokenizer.eos_token_id, *tokenizer.encode(text, add_special_tokens=False)]
+        first = [] if text.startswith("Question:") else [tokenizer.eos_token_id]
+        tokens = [*first, *tokenizer.encode(text, add_special_tokens=False)]
         with torch.inference_mode():
             chances = module(input_ids=torch.tensor([tokens])).logits[0].double().log_softmax(-1)  # (n, V)
         own = [float(chances[at, token]) for at, token in enumerate(tokens[1:])]

@@ -28,7 +28,7 @@ CONFIG: dict[str, Any] = {
     "model": "mine",
     "steps": STEPS,
     "warmup_steps": 0,
-    "learning_rate": 0.01,
+    "learning_rate": 0.002,
     "evaluate_every": 0,
     "sample_every": -1,
     "lora": LORA,
