@@ -29,6 +29,7 @@ Make = Callable[[OverlayKind], Gang]
 KINDS = ["wireguard", pytest.param("plain", marks=pytest.mark.soak)]
 
 
+@pytest.mark.soak  # the next test begins with such a gang
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_containers_train_one_model_over_their_own_network(make_gang: Make, kind: OverlayKind) -> None:
     gang = make_gang(kind)
@@ -55,6 +56,7 @@ def test_container_goes_on_with_another_in_a_lost_ones_place(make_gang: Make, ki
     stays, lost = gang.start(program, env=path, lent=["site", "souk"], checkpoint=policy)
     step = eventually(gang.saved, "a checkpoint of both", TRAIN_SECONDS_MAX)
     assert stays.report is not None and stays.report.follows_generations
+    assert f"network: the gang's alone ({kind})" in gang.log(0)
     before = container_of(gang, stays)
     gang.members[1].server.stop_lease(lost, Reason.NODE_DRAINED)
     eventually(partial(has_ended, lost), "the end of rank 1")
