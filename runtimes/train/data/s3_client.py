@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from runtimes.contract import S3_SCHEME, S3_VARIABLES, endpoint_mistake
+from runtimes.contract import S3_EXAMPLE, S3_SCHEME, S3_VARIABLES, endpoint_mistake
 from runtimes.train.data import s3_watch
 from runtimes.train.data.s3_watch import Watch
 from runtimes.train.errors import BadData, TrainError
@@ -221,7 +221,7 @@ class S3Client:
         if bool(key) != bool(secret):
             raise self.refusal("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY the job has one alone: name both")
         endpoint = self.endpoint or None
-        if endpoint and (mistake := endpoint_mistake(endpoint, has_key=bool(key))):
+        if endpoint and (mistake := endpoint_mistake(endpoint, has_key=bool(key), example=S3_EXAMPLE)):
             raise self.refusal(f"S3 cannot be asked: AWS_ENDPOINT_URL_S3 of the job {mistake}")
         config = Config(
             connect_timeout=CONNECT_SECONDS,
