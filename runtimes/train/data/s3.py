@@ -32,7 +32,7 @@ from runtimes.train.data.documents import (
     choose_of_dataset,
     unknown_kind,
 )
-from runtimes.train.data.s3_client import OURS, REQUESTS_AT_ONCE, S3Client, S3Object, plain_etag, status_of
+from runtimes.train.data.s3_client import REQUESTS_AT_ONCE, S3Client, S3Object, is_ours, plain_etag, status_of
 from runtimes.train.data.s3_watch import PATIENCE_MIN_BYTES
 from runtimes.train.errors import BadData, TrainError
 from runtimes.train.parallel import Progress
@@ -263,9 +263,9 @@ class S3Data:
                         count(len(chunk))
                         if ended.is_set():
                             return
-                except OURS:
-                    raise
                 except Exception as error:
+                    if is_ours(error):
+                        raise
                     problem = error
                 if at < end:
                     tries += 1

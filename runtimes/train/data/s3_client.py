@@ -34,8 +34,6 @@ PASSING: Final = frozenset({"RequestTimeout", SKEWED, "SlowDown", "Throttling", 
 OF_CREDENTIALS: Final = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired"})
 OF_REGION: Final = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 NO_TLS_MARKS: Final = ("CERTIFICATE_VERIFY_FAILED", "CERTIFICATE VERIFY FAILED", "WRONG_VERSION_NUMBER")
-# What a request may raise that tells nothing of the server; OSError is of the node's disk, a line's have other names.
-OURS: Final = (TrainError, MemoryError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +84,9 @@ class S3Client:
             while not ended.is_set():
                 try:
                     return getattr(client, operation)(**parameters)
-                except OURS:
-                    raise
                 except Exception as error:
+                    if is_ours(error):
+                        raise
                     if may_lack and status_of(error) in (403, 404) and _code(error) not in PASSING:
                         return error
                     tries += 1
@@ -269,6 +267,13 @@ class S3Client:
         """
         if self.endpoint or operation.name == "HeadBucket":
             request_dict["context"].setdefault("s3_redirect", {})["redirected"] = True
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether an error tells nothing of the server: some of botocore's of the line are OSErrors, as are the disk's."""
+    from botocore.exceptions import BotoCoreError
+
+    return isinstance(error, TrainError | MemoryError | OSError) and not isinstance(error, BotoCoreError)
 
 
 def plain_etag(etag: object) -> str:
