@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from jobs.running.preparing import PREPARING_SECONDS_MAX
 from runtimes.train import prepare
 from runtimes.train.data import s3 as module
 from runtimes.train.data import s3_client, s3_watch
@@ -238,6 +239,7 @@ def test_a_job_that_is_to_stop_stops(data: Make, server: FakeS3, monkeypatch: py
 
 
 def test_a_fetch_has_an_end_in_all(data: Make, server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert s3_watch.FETCH_SECONDS_MAX < PREPARING_SECONDS_MAX, "else it would end as a node's fault"
     monkeypatch.setattr(s3_watch, "FETCH_SECONDS_MAX", 0.3)
     server.only_reads(lambda asked: server.over.wait(60) and None)
     assert "could not be listed and fetched in 0 hours" in refused(data())
