@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from runtimes.train.errors import Stopped, TrainError
 
@@ -90,12 +90,12 @@ class _Over:
     """Set once all have ended, or one has failed."""
 
     def __init__(self, left: int) -> None:
-        self.failed: Future[object] | None = None
+        self.failed: Future[Any] | None = None
         self._left, self._lock, self._event = left, threading.Lock(), threading.Event()
         if not left:
             self._event.set()
 
-    def count(self, each: Future[T]) -> None:
+    def count(self, each: Future[Any]) -> None:
         if each.cancelled():
             return
         with self._lock:
