@@ -91,6 +91,7 @@ ENDPOINT_KEY_PREFIX = "ENDPOINT_KEY_"
 ENDPOINT_CHARACTERS_MAX = 300
 # Data of a training on S3, and the variables by which it is reached: the job's own, and nothing else.
 S3_SCHEME = "s3://"
+S3_EXAMPLE = "https://s3.example.org"  # of an endpoint, for messages
 S3_KEY_BYTES_MAX = 1024  # by S3 itself
 S3_VARIABLES = frozenset(
     {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
@@ -334,8 +335,8 @@ def requirements_path_mistake(path: str) -> str | None:
     return None
 
 
-def endpoint_mistake(address: str, *, has_key: bool) -> str | None:
-    """What is wrong with the address of an OpenAI-compatible endpoint, up to `/v1`; None for a good one."""
+def endpoint_mistake(address: str, *, has_key: bool, example: str = "https://HOST/v1") -> str | None:
+    """What is wrong with the address of an OpenAI-compatible endpoint, up to `/v1`, or of an S3; None: nothing."""
     is_plain = len(address) <= ENDPOINT_CHARACTERS_MAX and address.isascii() and address.isprintable()
     if not is_plain or " " in address or "\\" in address:
         return f"is no address of up to {ENDPOINT_CHARACTERS_MAX} plain characters"
@@ -344,9 +345,9 @@ def endpoint_mistake(address: str, *, has_key: bool) -> str | None:
         port = parts.port
         (parts.hostname or "").encode("idna")  # as resolvers take it
     except ValueError:
-        return "is no address such as https://HOST/v1"
+        return f"is no address such as {example}"
     if parts.scheme not in ("https", "http") or not parts.hostname or port == 0:
-        return "is no address such as https://HOST/v1"
+        return f"is no address such as {example}"
     if "@" in parts.netloc or "?" in address or "#" in address:
         return "has a user, a query or a fragment, which would be shown in results; a key belongs under secrets"
     if parts.scheme == "http" and has_key and parts.hostname not in LOOPBACK_HOSTS:

@@ -53,7 +53,7 @@ def train(config: TrainConfig, container: Container, events: EventWriter, stop: 
     )
     base = check_base(config, ranks, source)
     # 3. Tokenizer and data: made once a node, the same on all.
-    text = prepare_text(config, container, ranks, source, resume_from)
+    text = prepare_text(config, container, ranks, source, resume_from, stop=stop)
     # 4. Model and optimizer, as the strategy shares them; then their state, if there is one.
     training = prepare_training(
         config, container, strategy, ranks, events=events, source=source, base=base, text=text, resume_from=resume_from
@@ -181,6 +181,7 @@ def save(training: Training) -> None:
         "data": training.text.corpus.digest,
         "config": dataclasses.asdict(training.config),
         **({"base": training.base} if training.base else {}),
+        **({"s3": training.text.s3_digest} if training.text.s3_digest else {}),
         **({"references": training.objective.digest} if training.objective.digest else {}),
         **({"early_stop": training.stopper.state()} if training.stopper else {}),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -81,19 +82,30 @@ def check_base(config: TrainConfig, ranks: Ranks, source: ModelSource) -> str | 
 
 
 def prepare_text(
-    config: TrainConfig, container: Container, ranks: Ranks, source: ModelSource, resume_from: Path | None
+    config: TrainConfig,
+    container: Container,
+    ranks: Ranks,
+    source: ModelSource,
+    resume_from: Path | None,
+    *,
+    stop: threading.Event | None = None,
 ) -> Text:
-    """Tokenizer and tokens, the same on every rank; fits the model's configuration to the tokenizer."""
+    """Tokenizer and tokens, the same on every rank; fits the model's configuration to the tokenizer.
+
+    Raises Stopped where `stop` is set while data on S3 are fetched.
+    """
     s3 = None
     if any(is_s3_address(name) for name in config.data):
-        s3 = S3Data(config.data, container.work_dir, is_resumed=resume_from is not None, say=partial(print_line, ranks))
+        is_resumed, say = resume_from is not None, partial(print_line, ranks)
+        s3 = S3Data(config.data, container.work_dir, is_resumed=is_resumed, say=say, stop=stop)
     tokenizer = prepare_tokenizer(config, container, ranks, source, resume_from, s3=s3)
     try:
         end_id = fit_model(config, source, tokenizer)
         if config.sample_every >= 0:
             encode_prompt(tokenizer, config.sample_prompt)  # else the last thing that a training does would fail it
         corpus, template = prepare_corpus(config, container, ranks, source, tokenizer=tokenizer, end_id=end_id, s3=s3)
-        return Text(tokenizer, end_id, corpus, template)
+        # The leader has listed the objects: S3 is not asked again.
+        return Text(tokenizer, end_id, corpus, template, s3.digest if s3 is not None and ranks.is_leader else None)
     except BadData as error:
         if resume_from is None or _own_tokenizer(source) is not None:
             raise
@@ -119,6 +131,8 @@ def prepare_tokenizer(
     def find_or_train(progress: Progress) -> str:
         if not ranks.is_leader:
             return ""
+        if s3 is not None and resume_from is not None:
+            _check_pins(s3, resume_from, progress)
         known, size = _own_tokenizer(source), config.vocabulary_size or source.config.vocab_size
         if known is None and source.has_weights:
             raise BadData(
@@ -134,6 +148,14 @@ def prepare_tokenizer(
         return str(known.to_str())
 
     return Tokenizer.from_str(wait_for_results(ranks, find_or_train, "tokenizer")[0])
+
+
+def _check_pins(s3: S3Data, resume_from: Path, progress: Progress) -> None:
+    """Raises BadCheckpoint where the objects are others than the checkpoint's, before anything of them is fetched."""
+    progress.text = "listing the objects on S3"
+    saved = read_trainer(resume_from).get("s3")  # checkpoints from before there were digests of pins have none
+    if saved is not None and saved != s3.digest:
+        raise BadCheckpoint(f"the data is not what the checkpoint was trained on: {DATA_MAY_CHANGE}")
 
 
 def _find_or_train(

@@ -26,13 +26,15 @@ from runtimes.train.strategies.base import Strategy
 class Text:
     """The data as the model sees it; `end_id` follows each document.
 
-    `chat_template`: what conversations were written by, where it did not come with the model.
+    `chat_template`: what conversations were written by, where it did not come with the model. `s3_digest`: of the
+    objects on S3 that were read, as they were pinned; on the leader alone, and None where there are none.
     """
 
     tokenizer: Tokenizer
     end_id: int
     corpus: Corpus
     chat_template: str | None = None
+    s3_digest: str | None = None
 
 
 @dataclass

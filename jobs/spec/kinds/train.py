@@ -22,7 +22,9 @@ from jobs.spec.model import FILES_MAX, INPUTS_MAX, Spec
 from jobs.spec.section import Number, Section, listed
 from jobs.spec.task_fields import TRAINED_FOLDER
 from runtimes.contract import (
+    S3_EXAMPLE,
     S3_VARIABLES,
+    endpoint_mistake,
     is_s3_address,
     s3_address_mistake,
     shipped_model_config,
@@ -47,6 +49,7 @@ PATIENCE_MAX = 10_000
 MIN_DELTA_MAX = 1000
 PROFILED_STEPS_MAX = 20
 BETA_MAX = 100.0
+ENDPOINT = "AWS_ENDPOINT_URL_S3"
 Text = Annotated[str, Field(min_length=1, max_length=300)]
 
 
@@ -392,6 +395,13 @@ def _check_s3(data: Mapping[str, Any]) -> Iterator[Finding]:
             yield where, f"{name!r} {mistake}", "s3://bucket/folder"
         elif data.get("network", "none") != "public":
             yield where, f"{name!r} is read by the program itself, and network is none", "network: public"
+    env, secrets = data.get("env"), listed(data.get("secrets"))
+    names = [*(env if isinstance(env, dict) else ()), *(secrets if isinstance(secrets, list) else ())]
+    address = env.get(ENDPOINT) if isinstance(env, dict) else None
+    if isinstance(address, str) and address and any(is_s3_address(name) for _, _, name in _paths(train)):
+        mistake = endpoint_mistake(address, has_key="AWS_ACCESS_KEY_ID" in names, example=S3_EXAMPLE)
+        if mistake is not None:
+            yield ("env", ENDPOINT), mistake, f"an address such as {S3_EXAMPLE}"
 
 
 def _paths(train: Mapping[str, Any]) -> Iterator[tuple[str, Path, str]]:

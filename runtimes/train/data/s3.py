@@ -11,14 +11,15 @@ path here is made of numbers: nothing in a key leads anywhere.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -31,14 +32,17 @@ from runtimes.train.data.documents import (
     choose_of_dataset,
     unknown_kind,
 )
-from runtimes.train.data.s3_client import PATIENCE_SECONDS, REQUESTS_AT_ONCE, S3Client, S3Object, status_of
-from runtimes.train.errors import TrainError
+from runtimes.train.data.s3_client import REQUESTS_AT_ONCE, S3Client, S3Object, is_ours, plain_etag, status_of
+from runtimes.train.data.s3_watch import PATIENCE_MIN_BYTES
+from runtimes.train.errors import BadData, TrainError
 from runtimes.train.parallel import Progress
 
 FOLDER: Final = ".s3-data"  # below the working directory; a name with a dot is nobody's output
 OBJECTS_MAX: Final = 100_000  # that are listed, of all addresses together
 PAGES_MAX: Final = 10_000
 PART_BYTES: Final = 64 << 20  # of one request
+TOKENS_BYTES_MAX: Final = 100 << 30  # of the disk that is kept free for tokens
+RESERVE_BYTES: Final = 64 << 20  # for what else an attempt writes before it has tokens
 WILDCARD: Final = re.compile(r"[*?\[]")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -54,13 +58,15 @@ class S3Data:
         is_resumed: bool,
         say: Callable[[str], None],
         env: Mapping[str, str] = os.environ,
+        stop: threading.Event | None = None,
     ) -> None:
         """`names`: the data of the configuration, of which addresses count. `is_resumed`: an attempt before this one
-        could read them. `say` prints a line of the log; `env` has the credentials.
+        could read them. `say` prints a line of the log; `env` has the credentials; `stop` is set once the job
+        is to end.
         """
         self._names = tuple(dict.fromkeys(name for name in names if is_s3_address(name)))
         self._folder = work_dir / FOLDER
-        self._client, self._say = S3Client(env, is_resumed=is_resumed), say
+        self._client, self._say = S3Client(env, is_resumed=is_resumed, stop=stop or threading.Event()), say
         self._listed = 0
         self._fetched: Fetched | None = None
 
@@ -80,12 +86,17 @@ class S3Data:
             (each.suffix, endpoint, each.bucket, each.key, str(each.size), each.etag) for each in self._objects[name]
         ]
 
+    @property
+    def digest(self) -> str:
+        """Of the pins of all addresses, in their order. Raises as `fetch` does."""
+        return hashlib.sha256(json.dumps([self.pin(name) for name in self._names]).encode()).hexdigest()
+
     def fetch(self, progress: Progress) -> Fetched:
         """The files of each address, as they are read. They are fetched once, however often they are asked for.
 
         Raises BadData where S3 refuses them, has none, or has others than were pinned; a TrainError where an attempt
         before this one had them, as of a model of the hub: neither the input nor the checkpoint is to blame then. Where
-        S3 is away it raises TrainError, too.
+        S3 never answered it raises TrainError, too; Stopped where the job is to end.
         """
         if self._fetched is None:
             progress.text = "listing the objects on S3"
@@ -105,7 +116,9 @@ class S3Data:
     def _objects(self) -> dict[str, list[S3Object]]:
         found = {name: self._find(name) for name in self._names}
         if sum(each.size for objects in found.values() for each in objects) > DATA_BYTES_MAX:
-            raise self._client.refusal(f"the data on S3 has more than {DATA_BYTES_MAX >> 40} TiB")
+            raise self._client.refusal(
+                f"the data on S3 has more than {DATA_BYTES_MAX >> 40} TiB, of all addresses together"
+            )
         return found
 
     def _find(self, name: str) -> list[S3Object]:
@@ -125,7 +138,10 @@ class S3Data:
             below = {PurePosixPath(each.key.removeprefix(folder)): each for each in rows}
             if len(below) < len(rows):
                 raise self._client.refusal(f"{name} has objects whose keys differ by more slashes alone")
-            found = [below[path] for path in sorted(choose_of_dataset(name, below))]
+            try:
+                found = [below[path] for path in sorted(choose_of_dataset(name, below))]
+            except BadData as error:
+                raise self._client.refusal(str(error)) from error
         if not found:
             raise unseen or self._client.refusal(
                 f"there is nothing to read at {name}: no object of this key, and none below it of a known kind"
@@ -150,22 +166,30 @@ class S3Data:
         more: dict[str, Any] = {}
         for _ in range(PAGES_MAX):
             page = self._client.ask(name, "list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
+            if not page.keys() & {"Name", "IsTruncated", "Contents"}:
+                raise self._client.refusal(f"{name}: what answers is no S3: its list says nothing")
             rows = page.get("Contents", [])
             self._listed += len(rows)
             # What consoles write where somebody makes a folder is no object to read.
             found += [self._object(name, bucket, row) for row in rows if not str(row.get("Key", "")).endswith("/")]
             if self._listed > OBJECTS_MAX:
-                break
+                raise self._client.refusal(
+                    f"{name}: more than {OBJECTS_MAX:,} objects are to be looked at: name a folder of fewer"
+                    " (all addresses of the job count together)"
+                )
             if not page.get("IsTruncated"):
                 return found
             more = {"ContinuationToken": str(page.get("NextContinuationToken", ""))}
         raise self._client.refusal(
-            f"{name}: more than {OBJECTS_MAX:,} objects are to be looked at: name a folder of fewer"
+            f"{name}: its list has more than {PAGES_MAX:,} pages: name a folder of fewer objects"
         )
 
     def _object(self, name: str, bucket: str, row: Mapping[str, Any]) -> S3Object:
-        key, size, etag = row.get("Key"), row.get("Size"), row.get("ETag")
-        if not (isinstance(key, str) and isinstance(size, int) and size >= 0 and isinstance(etag, str) and etag):
+        key, size, etag = row.get("Key"), row.get("Size"), plain_etag(row.get("ETag"))
+        if etag.startswith("W/"):
+            raise self._client.refusal(f"{name}: this S3 gives weak ETags (W/), by which no content is known for sure")
+        is_etag = bool(etag) and etag.isascii() and etag.isprintable()
+        if not (isinstance(key, str) and isinstance(size, int) and size >= 0 and is_etag):
             raise self._client.refusal(f"{name}: what answers is no S3: it names an object without key, size or ETag")
         return S3Object(bucket, key, size, etag)
 
@@ -175,65 +199,77 @@ class S3Data:
         began, total, lock = time.monotonic(), sum(each.size for each in paths), threading.Lock()
         self.remove()  # of a start before this one
         self._folder.mkdir(parents=True)
-        if total > (free := shutil.disk_usage(self._folder).free):
-            raise TrainError(
-                f"the data on S3 has {total / 1e9:,.1f} GB, and this node has {free / 1e9:,.1f} GB of free disk: "
-                "ask for more by resources.disk"
-            )
-        for each, path in paths.items():
-            path.parent.mkdir()
-            with path.open("wb") as file:
-                file.truncate(each.size)
+        self._make_room(paths, total)
         progress.done, progress.total, progress.unit = 0, total, "bytes"
 
-        stopping = threading.Event()
-
-        def count(size: int) -> bool:
-            """Whether to go on."""
+        def count(size: int) -> None:
             with lock:
                 progress.done = (progress.done or 0) + size
                 progress.text = f"fetched {progress.done / 1e6:,.1f} of {total / 1e6:,.1f} MB from S3"
-            return not stopping.is_set()
 
-        pool = ThreadPoolExecutor(REQUESTS_AT_ONCE)
         parts = [
-            pool.submit(self._fetch_part, each, path, start, min(start + PART_BYTES, each.size), count)
+            partial(self._fetch_part, each, path, (start, min(start + PART_BYTES, each.size)), count)
             for each, path in paths.items()
             for start in range(0, each.size, PART_BYTES)
         ]
-        try:
-            for part in wait(parts, return_when=FIRST_EXCEPTION).done:
-                part.result()
-        finally:
-            stopping.set()  # of a fetch that failed: what is still being read ends with its next chunk or try
-            pool.shutdown(wait=False, cancel_futures=True)
+        named = ", ".join(self._names[:NAMED_MAX]) + (", ..." if len(self._names) > NAMED_MAX else "")
+        self._client.watch.run(
+            parts,
+            at_once=REQUESTS_AT_ONCE,
+            come=lambda: progress.done or 0,
+            wanted=total,
+            late=lambda: self._client.late(
+                named, f"less than {PATIENCE_MIN_BYTES >> 20} MiB came, or what was left of it"
+            ),
+        )
         progress.done = progress.total = None
         seconds = time.monotonic() - began
-        named = ", ".join(self._names[:NAMED_MAX]) + (", ..." if len(self._names) > NAMED_MAX else "")
         self._say(f"data: fetched {total / 1e6:,.1f} MB of {named} in {seconds:.0f} s")
 
-    def _fetch_part(self, each: S3Object, path: Path, at: int, end: int, count: Callable[[int], bool]) -> None:
-        """Write the bytes from `at` to `end` into the file; each try goes on where the one before it was.
+    def _make_room(self, paths: Mapping[S3Object, Path], total: int) -> None:
+        """Files of their full size, before a byte is fetched; raises TrainError where the disk lacks room."""
+        needed, free = total + min(total, TOKENS_BYTES_MAX) + RESERVE_BYTES, shutil.disk_usage(self._folder).free
+        small = TrainError(
+            f"the data on S3 has {total / 1e9:,.1f} GB, of which tokens need as much again, and this node has "
+            f"{free / 1e9:,.1f} GB of free disk: ask for more by resources.disk"
+        )
+        if needed > free:
+            raise small
+        for each, path in paths.items():
+            path.parent.mkdir()
+            with path.open("wb") as file:
+                try:
+                    if each.size:
+                        os.posix_fallocate(file.fileno(), 0, each.size)
+                except OSError as error:
+                    raise small from error
 
-        `count` takes the bytes that have come since its last call, and returns whether to go on.
+    def _fetch_part(
+        self, each: S3Object, path: Path, span: tuple[int, int], count: Callable[[int], None], ended: threading.Event
+    ) -> None:
+        """Write the bytes of a span, its end excluded, into the file; each try goes on where the one before it was.
+
+        `count` takes the bytes that have come since its last call. Leaves off once `ended` is set.
         """
-        tries, give_up_at = 0, time.monotonic() + PATIENCE_SECONDS
+        (at, end), tries = span, 0
         with path.open("r+b") as file:
             file.seek(at)
-            while at < end and count(0):
+            while at < end and not ended.is_set():
                 problem: Exception | None = None
                 try:
                     for chunk in self._client.read(each, at, end):
                         file.write(chunk)
-                        at += len(chunk)
-                        tries, give_up_at = 0, time.monotonic() + PATIENCE_SECONDS
-                        if not count(len(chunk)):
+                        at, tries = at + len(chunk), 0
+                        count(len(chunk))
+                        if ended.is_set():
                             return
-                except self._client.errors as error:
+                except Exception as error:
+                    if is_ours(error):
+                        raise
                     problem = error
                 if at < end:
                     tries += 1
-                    self._client.wait(str(each), problem, tries, give_up_at)
+                    self._client.wait(str(each), problem, tries, ended)
 
 
 def _file_name(each: S3Object) -> str:

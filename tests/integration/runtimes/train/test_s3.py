@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from runtimes.contract import MANIFEST_NAME, NEW_CACHE_NAME, Env, ExitCode
-from tests.integration.runtimes.programs import MICRO_CONFIG, Work, losses
+from tests.integration.runtimes.programs import MICRO_CONFIG, Work, finish, losses, wait_until
 from tests.integration.runtimes.s3_server import BUCKET, S3Server, running_s3
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -108,9 +109,11 @@ def test_data_that_changed_are_not_trained_on_and_condemn_nobody(s3: S3Server, t
 
     assert resume("same") == (ExitCode.OK, "")
     s3.put({"data/more.txt": b"Another text.\n" * 400})
+    s3.asked.clear()
     code, message = resume("changed")
     assert code == ExitCode.BAD_CHECKPOINT, "which is no judgement of it where data are on S3"
     assert "the data is not what the checkpoint was trained on: the objects on S3 have changed since" in message
+    assert s3.reads() == [], "the checkpoint knows of which objects it is"
     s3.owner.delete_object(Bucket=BUCKET, Key="data/more.txt")
     code, message = resume("gone")
     assert code == ExitCode.INTERNAL
@@ -130,3 +133,16 @@ def test_a_first_attempt_that_s3_refuses_is_the_customers(s3: S3Server, tmp_path
     assert (code, failed["exit_code"]) == (ExitCode.BAD_DATA, ExitCode.BAD_DATA), output
     assert "the job's credentials must let it list and read there" in failed["message"]
     assert not [value for value in KEYS.values() if value in output + failed["message"]]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_job_that_is_to_stop_does_not_wait_for_s3(s3: S3Server, tmp_path: Path, ranks: int) -> None:
+    work = prepare(tmp_path, ranks=ranks, data=ON_S3)
+    send(work, s3)
+    s3.before = lambda asked: 503 if asked.is_read else None
+    process = work.start()
+    wait_until(lambda: s3.reads() != [], process)
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process, seconds=60)
+    assert code == ExitCode.STOPPED, output
+    assert work.events("failed") == []

@@ -14,7 +14,7 @@ import pytest
 
 from runtimes.job_files import JobFiles
 from runtimes.train.data import s3 as module
-from runtimes.train.data import s3_client
+from runtimes.train.data import s3_client, s3_watch
 from runtimes.train.data.documents import find_paths
 from runtimes.train.data.keys import data_digest
 from runtimes.train.data.s3 import S3Data
@@ -164,8 +164,7 @@ def test_s3_that_is_away_for_a_moment_is_waited_for(data: Read, s3: S3Server) ->
 def test_only_s3_that_answered_at_first_is_to_blame_for_breaking_off(
     data: Read, s3: S3Server, monkeypatch: pytest.MonkeyPatch, is_resumed: bool
 ) -> None:
-    monkeypatch.setattr(s3_client, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(s3_watch, "PATIENCE_SECONDS", 0.2)
     s3.before = lambda asked: 503 if asked.is_read else None
     with pytest.raises(TrainError, match=r"s3://alices/one.jsonl could not be read for 0 s: 503") as caught:
         data("one.jsonl", is_resumed=is_resumed).fetch(Progress())
@@ -215,10 +214,9 @@ def test_a_refusal_says_what_to_do_and_shows_no_secret(data: Read, s3: S3Server)
     nowhere = S3Data(("s3://bobs/x",), Path(), is_resumed=False, say=print, env={**KEYS, "AWS_ENDPOINT_URL_S3": s3.url})
     with pytest.raises(BadData, match=r"\(NoSuchBucket\): there is no such bucket or object"):
         nowhere.pin("s3://bobs/x")
-    for env in ({"AWS_REGION": "not a region"}, {"AWS_ENDPOINT_URL_S3": "no address"}):
-        odd = S3Data(("s3://bobs/x",), Path(), is_resumed=False, say=print, env={**KEYS, **env})
-        with pytest.raises(BadData, match="see AWS_REGION and AWS_ENDPOINT_URL_S3"):
-            odd.pin("s3://bobs/x")
+    odd = S3Data(("s3://bobs/x",), Path(), is_resumed=False, say=print, env={**KEYS, "AWS_REGION": "not a region"})
+    with pytest.raises(BadData, match="see AWS_REGION and AWS_ENDPOINT_URL_S3"):
+        odd.pin("s3://bobs/x")
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])

@@ -98,6 +98,26 @@ def test_the_program_reads_s3_itself_and_so_needs_the_internet() -> None:
     assert "nodes: 1" in mistakes(TRAINING | {"resources": {"nodes": 2}})[0]
 
 
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("http://s3.example.org", "the key would cross the network for everybody to read"),
+        ("https://key:secret@s3.example.org", "has a user, a query or a fragment"),
+        ("https://s3.example.org/?x=1", "has a user, a query or a fragment"),
+        ("s3.example.org", "is no address such as https://s3.example.org"),
+    ],
+)
+def test_an_endpoint_of_s3_is_held_to_what_other_endpoints_are(address: str, says: str) -> None:
+    keys = {"secrets": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]}
+    (mistake,) = mistakes(TRAINING | keys | {"env": {"AWS_ENDPOINT_URL_S3": address}})
+    assert says in mistake
+    assert "secret@" not in mistake
+    assert "env.AWS_ENDPOINT_URL_S3" in mistake
+    for good in ("https://s3.example.org", "http://127.0.0.1:9000"):
+        assert from_wire(TRAINING | keys | {"env": {"AWS_ENDPOINT_URL_S3": good}})
+    assert from_wire(TRAINING | {"env": {"AWS_ENDPOINT_URL_S3": "http://s3.example.org"}}), "where nothing is signed"
+
+
 @pytest.mark.parametrize("key", ["model", "chat_template"])
 def test_nothing_but_data_is_read_from_s3(key: str) -> None:
     body = TRAINING | {"train": TRAINING["train"] | {key: "s3://bucket/a"}}
