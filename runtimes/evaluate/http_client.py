@@ -90,7 +90,9 @@ class Client:
             except ssl.SSLCertVerificationError as error:
                 raise BadData(f"the certificate of {self.host} is not valid: {error.verify_message}") from error
             except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: odd sizes of chunks
-                failure = self.shown(str(error) or type(error).__name__)
+                # A last try that was cut short says less than the one before it.
+                if not failure or time.monotonic() < until:
+                    failure = self.shown(str(error) or type(error).__name__)
                 until = until if self._was_reached else min(until, began + REACH_SECONDS_MAX)
                 continue
             if status not in _AGAIN and status < 500:
