@@ -33,6 +33,7 @@ from runtimes.train.errors import BadData, Stopped
 CONNECT_SECONDS = 10.0  # to all addresses of the host together, and again for TLS
 ADDRESSES_MAX = 4  # of a host that are tried
 POST_SECONDS_MAX = 900.0  # of all tries of a request, with the waits between them
+TELLING_SECONDS = 1.0  # a last try that was given less says nothing of the endpoint
 REACH_SECONDS_MAX = 60.0  # of these, while nobody could be connected to: the address may be wrong
 DELAY_SECONDS = 0.5  # at least, before the second try; twice as long before each next one
 DELAY_SECONDS_MAX = 60.0
@@ -83,6 +84,7 @@ class Client:
         until = began + seconds
         while self._wait_for_turn(tries, until):
             tries += 1
+            asked_at = time.monotonic()
             try:
                 status, headers, answer = self._send(path, data, bytes_max, until)
                 if status == 200:
@@ -90,8 +92,9 @@ class Client:
             except ssl.SSLCertVerificationError as error:
                 raise BadData(f"the certificate of {self.host} is not valid: {error.verify_message}") from error
             except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: odd sizes of chunks
-                # A last try that was cut short says less than the one before it.
-                if not failure or time.monotonic() < until:
+                # The last try may have begun when hardly any time was left: what came before it says more.
+                is_cut = until <= time.monotonic() < asked_at + TELLING_SECONDS
+                if not (failure and is_cut):
                     failure = self.shown(str(error) or type(error).__name__)
                 until = until if self._was_reached else min(until, began + REACH_SECONDS_MAX)
                 continue

@@ -121,6 +121,16 @@ def test_a_request_has_one_time_for_all_its_tries(
         client(service).post("/completions", BODY, bytes_max=BYTES_MAX, seconds=1.0)
 
 
+@pytest.mark.parametrize(("seconds", "last"), [(0.5, "status 503"), (1.8, "no whole answer in")])
+def test_a_last_try_without_time_hides_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch, seconds: float, last: str
+) -> None:
+    monkeypatch.setattr(http_client, "DELAY_SECONDS_MAX", 0.01)
+    service.faults.extend([fails(503), trickles])
+    with pytest.raises(BadData, match=rf"\(tries: 2\); the last one: {last}"):
+        client(service).post("/completions", BODY, bytes_max=BYTES_MAX, seconds=seconds)
+
+
 def test_nobody_there_is_named_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "DELAY_SECONDS", 0.001)
     monkeypatch.setattr(http_client, "REACH_SECONDS_MAX", 0.2)
