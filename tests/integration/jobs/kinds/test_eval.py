@@ -17,10 +17,11 @@ from jobs.artifacts.choice import get_store
 from jobs.artifacts.store import Store, key_for
 from jobs.errors import BadManifest
 from jobs.kinds.eval import ANSWER_BYTES_MIN, ANSWERS_FILE, Eval
-from jobs.models import Artifact, ArtifactPart, Job, Lease
+from jobs.models import Artifact, ArtifactPart, Job, Lease, Stream
 from jobs.placing import placement
 from jobs.quoting import quotes
 from jobs.running import reports
+from jobs.running.streams import read_stream
 from jobs.spec import Spec, canonical, from_wire, parse
 from jobs.spec.kinds.eval import ENDPOINTS_FEATURE
 from jobs.states import JOB_ENDS
@@ -85,8 +86,10 @@ def test_an_evaluation_is_placed_run_and_its_result_kept(alice: Organisation, bo
     assert results["settings"]["limit"] == 3
     assert job.progress["step"] == run["computed"] > 0
     saved = Artifact.objects.filter(job=job, kind="checkpoint", state="complete").latest("step")
-    # What was saved after it may still have been on its way when the output was complete.
-    assert 0 < saved.step <= run["computed"]
+    events = [json.loads(line) for line in read_stream(job, Stream.EVENT).text.splitlines()]
+    steps = [event["step"] for event in events if event["event"] == "checkpointed"]
+    assert steps[-1] == run["computed"], "every answer was kept, for whatever might have come between"
+    assert saved.step in steps, "what was saved last may still have been on its way when the output was complete"
     assert Lease.objects.get(attempt__job=job).charge_usd_micros > 0
 
 
