@@ -268,7 +268,9 @@ def test_keys_lead_nowhere(data: Read, s3: S3Server, tmp_path: Path) -> None:
     assert str(S3Object(BUCKET, "a\nb\x1b.txt", 0, "")) == f"s3://{BUCKET}/a\\nb\\x1b.txt"
 
 
-def test_a_server_that_ignores_ranges_or_etags_is_refused(data: Read, s3: S3Server, monkeypatch) -> None:
+def test_a_server_that_ignores_ranges_or_etags_is_refused(
+    data: Read, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = data("one.jsonl")
     client = found._client._client
     real = client.get_object
@@ -279,7 +281,7 @@ def test_a_server_that_ignores_ranges_or_etags_is_refused(data: Read, s3: S3Serv
     with pytest.raises(BadData, match="changed while it was read"):
         found.fetch(Progress())
     s3.before = lambda asked: 200
-    with pytest.raises(BadData, match=r"what answers is no S3|there is nothing to read"):
+    with pytest.raises(BadData, match="what answers is no S3"):
         data("one.jsonl").fetch(Progress())
 
 

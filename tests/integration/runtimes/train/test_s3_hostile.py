@@ -174,8 +174,7 @@ def test_bytes_that_come_one_by_one_end_a_fetch(data: Make, server: FakeS3, monk
 def test_chunks_that_come_slowly_are_not_enough(data: Make, server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_watch, "PATIENCE_SECONDS", 0.6)
     size = 8 << 20
-    server.rows = [row("f/a.txt", b"")].copy()
-    server.rows[0] = server.rows[0].replace("<Size>0<", f"<Size>{size}<")
+    server.rows = [row("f/a.txt", b"").replace("<Size>0<", f"<Size>{size}<")]
 
     def drip(asked: Handler) -> None:
         asked.begin(206, {"ETag": '"e"', "Content-Range": f"bytes 0-{size - 1}/{size}", "Content-Length": str(size)})
