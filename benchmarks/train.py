@@ -34,6 +34,7 @@ LIMIT_SECONDS = 600
 OURS: dict[str, dict[str, Any]] = {
     "ours, ddp": {"strategy": "ddp"},
     "ours, fsdp2": {"strategy": "fsdp2"},
+    "ours, ddp, compile": {"strategy": "ddp", "compile": True},
     "ours, fsdp2, compile": {"strategy": "fsdp2", "compile": True},
 }
 UNEVEN: dict[str, dict[str, Any]] = {

@@ -170,20 +170,28 @@ class _ChunkedLoss(torch.autograd.Function):
         ctx: Any, of_part: LossOfPart, tokens: int, hidden: torch.Tensor, *parameters: torch.Tensor
     ) -> torch.Tensor:
         """`of_part`: the summed loss of these states, which are that part of all; `parameters`: what it needs."""
-        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        of_hidden = torch.empty_like(hidden)
-        sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
-        for start in range(0, len(hidden), tokens):
-            part = slice(start, start + tokens)
+
+        def gradients_of(part: slice) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor | None]]:
             with torch.enable_grad():
                 states = hidden[part].detach().requires_grad_()
                 loss = of_part(states, part)
                 first, *others = torch.autograd.grad(loss, [states, *parameters], allow_unused=True)
-            total += loss.detach()
-            of_hidden[part] = first
-            for added, gradient in zip(sums, others, strict=True):
-                if gradient is not None:
-                    added.add_(gradient)
+            return loss.detach(), first, others
+
+        if len(hidden) <= tokens:  # nothing to add up
+            total, of_hidden, found = gradients_of(slice(None))
+            sums = [torch.zeros_like(p) if each is None else each for p, each in zip(parameters, found, strict=True)]
+        else:
+            total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+            of_hidden = torch.empty_like(hidden)
+            sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
+            for start in range(0, len(hidden), tokens):
+                part = slice(start, start + tokens)
+                loss, of_hidden[part], others = gradients_of(part)
+                total += loss
+                for added, gradient in zip(sums, others, strict=True):
+                    if gradient is not None:
+                        added.add_(gradient)
         ctx.gradients = [(of_hidden, hidden.dtype), *zip(sums, (p.dtype for p in parameters), strict=True)]
         return total
 
