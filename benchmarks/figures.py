@@ -22,7 +22,16 @@ from benchmarks.tables.serving import (
     slow_visitors,
     tunnels,
 )
-from benchmarks.tables.training import goodput, gpu, step_times, tokenising, train, train_shares
+from benchmarks.tables.training import (
+    goodput,
+    gpu,
+    step_times,
+    tokenising,
+    train,
+    train_loading,
+    train_saves,
+    train_shares,
+)
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- figures: begin", "<!-- figures: end -->"
@@ -306,6 +315,8 @@ ROWS: Rows = {
     "gpu": gpu,
     "train": train,
     "train_shares": train_shares,
+    "train_saves": train_saves,
+    "train_loading": train_loading,
     "tokenising": tokenising,
     "step_times": step_times,
     "lending": lending,

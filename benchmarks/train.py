@@ -7,6 +7,9 @@ ratios. DeepSpeed where it is installed.
     python -m benchmarks.train [--rounds 3] [--write]
     python -m benchmarks.train --uneven [--write]     # one rank at about half speed: measured shares beside equal ones
     python -m benchmarks.train --memory [--write]     # peak memory beside what `souk plan` says; three minutes
+    python -m benchmarks.train --plans [100] [--write]    # accepted plans, run within the memory they ask for; as root
+    python -m benchmarks.train --loading [--write]    # memory of two ranks that read ever larger models
+    python -m benchmarks.train --saves [--write]      # what saving costs: seconds that steps wait, bytes
 """
 
 from __future__ import annotations
@@ -18,13 +21,18 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from benchmarks.record import publish
 from benchmarks.setups.ranks import run_ranks
+from benchmarks.setups.training_loading import LAYERS, measure_loading, write_model
 from benchmarks.setups.training_memory import CASES, measure_peak, predicted_peak
+from benchmarks.setups.training_plans import run_plan, run_steps
+from benchmarks.setups.training_saves import KEPT, measure_kept, measure_saves
 from benchmarks.setups.training_steps import measure
 
 RANKS = 2
@@ -51,9 +59,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--uneven", action="store_true")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--plans", type=int, nargs="?", const=100)
+    parser.add_argument("--loading", action="store_true")
+    parser.add_argument("--saves", action="store_true")
     arguments, _ = parser.parse_known_args()
     if arguments.memory:
         compare_memory(arguments.case)
+        return
+    if arguments.plans:
+        try_plans(arguments.plans, arguments.case)
+        return
+    if arguments.loading:
+        compare_loading(arguments.case)
+        return
+    if arguments.saves:
+        compare_saves(arguments.case)
         return
     if arguments.case:
         if arguments.case in UNEVEN:
@@ -117,13 +137,17 @@ def busy_processor(number: int) -> Iterator[None]:
             program.kill()
 
 
+def tell(figures: dict[str, Any]) -> None:
+    """The first rank prints them; then this process ends, as in `main`."""
+    if os.environ["RANK"] == "0":
+        print(json.dumps(figures), flush=True)
+    os._exit(0)
+
+
 def compare_memory(case: str | None) -> None:
     """The planner's peaks beside measured ones; `case`: measure that one, in this process."""
     if case:
-        figures = measure_peak(case)
-        if os.environ["RANK"] == "0":
-            print(json.dumps(figures), flush=True)
-        os._exit(0)  # as in `main`
+        tell(measure_peak(case))
     found = {}
     for name, (*_, ranks) in CASES.items():
         measured = run_ranks(MODULE, name, ranks, "--memory", seconds=LIMIT_SECONDS)["peak_bytes"]
@@ -139,6 +163,53 @@ def compare_memory(case: str | None) -> None:
             "peak_bytes": found,
         },
     )
+
+
+def try_plans(count: int, case: str | None) -> None:
+    """So many drawn trainings, one after the other; `case`: the steps of one, in this process."""
+    if case:
+        run_steps(int(case))
+        os._exit(0)
+    found = []
+    for seed in range(1, count + 1):
+        found.append(run_plan(MODULE, seed, seconds=LIMIT_SECONDS))
+        print(found[-1], file=sys.stderr, flush=True)
+    taken = [each["most_bytes"] / each["needed_bytes"] for each in found]
+    publish(
+        "train_plans",
+        {
+            "plans": count,
+            "out_of_memory": sum(each["is_out"] for each in found),
+            "taken_of_needed": {"median": round(statistics.median(taken), 3), "most": round(max(taken), 3)},
+            "needed_bytes": sorted(each["needed_bytes"] for each in found),
+        },
+    )
+
+
+def compare_loading(case: str | None) -> None:
+    """Two ranks read models that grow; `case`: the folder of one, in this process."""
+    if case:
+        tell(measure_loading(case))
+    rows = []
+    for layers in LAYERS:
+        with tempfile.TemporaryDirectory(prefix="souk-loading-", dir="/var/tmp") as folder:
+            write_model(Path(folder), layers)
+            rows.append(run_ranks(MODULE, folder, RANKS, "--loading", seconds=LIMIT_SECONDS))
+        print(rows[-1], file=sys.stderr, flush=True)
+    publish("train_loading", {"ranks": RANKS, "rows": rows})
+
+
+def compare_saves(case: str | None) -> None:
+    """Seconds and bytes of saves; `case`: one of those, in this process."""
+    if case:
+        tell(measure_kept(case) if case in KEPT else measure_saves())
+    figures = {}
+    for name, ranks in {"saves": RANKS, **dict.fromkeys(KEPT, 1)}.items():
+        with tempfile.TemporaryDirectory(prefix="souk-saves-", dir="/var/tmp") as folder:
+            os.environ["SOUK_WORK_DIR"] = folder
+            figures[name] = run_ranks(MODULE, name, ranks, "--saves", seconds=LIMIT_SECONDS)
+        print(name, figures[name], file=sys.stderr, flush=True)
+    publish("train_saves", figures)
 
 
 def run_case(name: str) -> float:

@@ -56,6 +56,7 @@ SoukError
     |-- ArtifactInUse          409  a job that has not ended needs it
     |-- ArtifactInVolume       409  a volume keeps it; details: name, version
     |-- UploadIncomplete       409  bytes are missing or damaged; details: paths
+    |-- UploadBusy             503  another request puts the parts together; details: retry_after_seconds
     |-- UploadRefused          400  the bytes are not those that the address was made for
     |-- AlreadyStored          409  other bytes are stored; stored bytes never change
     |-- LinkRefused            403  the address is forged or has expired
@@ -442,6 +443,12 @@ class ArtifactInVolume(JobsError):
 class UploadIncomplete(JobsError):
     message = "Bytes are missing or damaged; details name the files. Announce the artifact again to get new addresses."
     code = "upload_incomplete"
+
+
+class UploadBusy(JobsError):
+    message = "The parts of a large file are being put together; ask again in a moment."
+    code = "upload_busy"
+    status = 503
 
 
 class UploadRefused(JobsError):

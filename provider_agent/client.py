@@ -125,9 +125,9 @@ class Client:
     async def complete_artifact(
         self, lease_id: UUID, artifact_id: UUID, complete: protocol.ArtifactComplete, *, fence: int
     ) -> None:
-        """Report that every byte was put; repeating it changes nothing."""
+        """Report that every byte was put; repeating it changes nothing. A store may read them all before it answers."""
         url = f"{self._lease(lease_id)}/artifacts/{artifact_id}/complete?fence={fence}"
-        await self._send("POST", url, _json(complete))
+        await self._send("POST", url, _json(complete), limits=TRANSFER_TIMEOUT)
 
     async def get_artifact(
         self, lease_id: UUID, artifact_id: UUID, *, is_damaged: bool = False

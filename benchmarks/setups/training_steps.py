@@ -34,6 +34,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 512,
         "tie_word_embeddings": True,
     },
+    "110m": {  # for saves on processors
+        **COMMON,
+        "vocab_size": 32_000,
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 12,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": True,
+    },
     "1b": {
         **COMMON,
         "hidden_size": 2048,
@@ -57,6 +68,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 SIZES = {
     "tiny": (4, 4, 64),
     "6m": (16, 4, 256),
+    "110m": (2, 1, 64),
     "1b": (16, 8, 2048),
     "8b": (4, 2, 2048),
 }  # sequences a step, a micro-batch; tokens
@@ -121,20 +133,34 @@ def draw_weights(model: Any) -> None:
 
 def our_step(shape: str, changes: dict[str, Any]) -> Any:
     """A step of runtimes.train, as its loop does it."""
+    from runtimes.train.loop import one_step
+
+    training = our_training(shape, changes)
+
+    def step() -> None:
+        one_step(training)
+        training.step += 1
+
+    return step, training.flops_per_token, training.ranks.device
+
+
+def our_training(shape: str, changes: dict[str, Any]) -> Any:
+    """A runtimes.train.training.Training with drawn weights and tokens, as it is before its first step."""
     import numpy as np
 
     from runtimes.contract import EventWriter
     from runtimes.train.adapters import add_adapters
     from runtimes.train.blocks import prepare_blocks
     from runtimes.train.callbacks.copies import Copies
+    from runtimes.train.checkpoint import Checkpointer
     from runtimes.train.config import parse_config
     from runtimes.train.container import read_container
     from runtimes.train.data.corpus import Corpus
-    from runtimes.train.loop import one_step
     from runtimes.train.loss import install_loss
     from runtimes.train.model import build_model, flops_per_token
     from runtimes.train.optimizer import make_optimizer
     from runtimes.train.prepare import choose_dtype
+    from runtimes.train.quantization.linear import quantized_units
     from runtimes.train.shares import BlockClock, Shares
     from runtimes.train.strategies.registry import load_strategy
     from runtimes.train.training import Training
@@ -144,7 +170,8 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
     wanted = {"steps": 10_000, "global_batch_size": sequences, "micro_batch_size": micro, "sequence_length": length}
     config = parse_config({**wanted, "model": "random", "learning_rate": 1e-4, **changes})
     strategy = load_strategy(config.strategy)
-    ranks = strategy.join(read_container(dict(os.environ), config=None, output=None))
+    container = read_container(dict(os.environ), config=None, output=None)
+    ranks = strategy.join(container)
     source = model_source(shape)
     model = build_model(source)
     dtype = choose_dtype(config.dtype, ranks.device)
@@ -154,13 +181,16 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
     prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=config.compile)
     install_loss(model, compiles=config.compile)
     clock = BlockClock(model, ranks.device) if config.shares == "measured" else None
-    model = strategy.wrap(filled_units(model, source, seed=0, is_resumed=True), ranks, dtype)
-    draw_weights(model)
+    units = filled_units(model, source, seed=0, is_resumed=config.quantize is None)
+    if config.quantize is not None:
+        units = quantized_units(units, model, device=ranks.device, dtype=dtype)
+    model = strategy.wrap(units, ranks, dtype)
+    if config.quantize is None:  # on the device; what is packed must have its values before
+        draw_weights(model)
     model.train()
     tokens = np.random.default_rng(0).integers(0, SHAPES[shape]["vocab_size"], 300 * length + 1, dtype=np.int32)
     text: Any = SimpleNamespace(corpus=Corpus(tokens, length, 280, 20, ""))
-    nothing: Any = None
-    training = Training(
+    return Training(
         config,
         strategy,
         ranks,
@@ -169,19 +199,13 @@ def our_step(shape: str, changes: dict[str, Any]) -> Any:
         text,
         model,
         make_optimizer(model, config),
-        nothing,
+        Checkpointer(container, ranks, EventWriter("")),
         Shares(sequences, ranks, EventWriter(""), measured=clock is not None),
         dtype,
         flops,
         Copies(model, strategy, config),
         clock=clock,
     )
-
-    def step() -> None:
-        one_step(training)
-        training.step += 1
-
-    return step, flops, ranks.device
 
 
 def world_size() -> int:

@@ -72,6 +72,36 @@ def train_shares(f: Figures) -> list[tuple[str, str, str]]:
     return [(what, f"{f['measured_over_equal']} (rounds {low} to {high})", "1.4")]
 
 
+def train_saves(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    saves, methods = f["saves"], ("full", "LoRA", "QLoRA")
+    low, high = saves["range"]
+    what = f"seconds that {saves['ranks']} ranks wait for a save of {saves['gib']} GiB: torch's own `save` over ours"
+    ratio = f"{saves['synchronous_over_blocked']}x (rounds {low} to {high})"
+    sizes = [f"{name} {f[name]['checkpoint_bytes'] / 1e6:,.0f}" for name in methods]
+    weights = [f"{name} {f[name]['weights_bytes'] / 1e6:,.0f}" for name in methods]
+    return [
+        (what, f"{saves['synchronous_s']} s over {saves['blocked_s']} s: {ratio}", "10x"),
+        ("MB of a checkpoint of 110 million parameters", ", ".join(sizes), "-"),
+        ("MB of the weights that such a training holds", ", ".join(weights), "-"),
+    ]
+
+
+def train_loading(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    return [
+        (
+            f"memory of each of {f['ranks']} ranks while {row['parameters'] / 1e9:.1f} billion parameters are read",
+            (
+                f"{row['peak_bytes'] / 1e9:.1f} GB at most; its part is {row['kept_bytes'] / 1e9:.1f},"
+                f" a block {row['block_bytes'] / 1e9:.1f}, all {4 * row['parameters'] / 1e9:.1f}"
+            ),
+            "its part and a block",
+        )
+        for row in f["rows"]
+    ]
+
+
 def step_times(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     what = f"seconds of a training step on processors: planned over measured, {len(f['cases'])} cases"

@@ -64,10 +64,15 @@ class UploadCompleteView(APIView):
     permission_classes = [HasScope("jobs:read", write="jobs:write")]
 
     @extend_schema(
-        operation_id="upload_complete", request=UploadComplete, responses={200: ArtifactView, **errors(400, 404, 409)}
+        operation_id="upload_complete",
+        request=UploadComplete,
+        responses={200: ArtifactView, **errors(400, 404, 409, 503)},
     )
     def post(self, request: Request, artifact_id: UUID) -> Response:
-        """Check the bytes and make the input complete; repeating it is harmless."""
+        """Check the bytes and make the input complete; repeating it is harmless.
+
+        A large file may take minutes; who asks again meanwhile is answered 503 `upload_busy`, and asks later.
+        """
         etags = read_body(request, UploadComplete).etags
         artifact = inputs.complete_input(organisation_of(request), artifact_id, etags, actor=actor_of(request))
         return answer(show_artifact(artifact))

@@ -122,4 +122,5 @@ _MEANINGS = {
     409: "Not possible in the present state; `code` says why.",
     413: "The body is too large.",
     422: "The job file has mistakes; details list every one.",
+    503: "Another request still works on it; `Retry-After` says when to ask again.",
 }

@@ -10,10 +10,12 @@ SHA-256 is known without reading it again.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -34,8 +36,12 @@ from jobs.artifacts.store import (
     checked_key,
     is_key,
 )
-from jobs.errors import AlreadyStored, UploadIncomplete, UploadRefused
+from jobs.errors import AlreadyStored, UploadBusy, UploadIncomplete, UploadRefused
 from marketplace.foundation import clock
+
+ALONE_SECONDS_MAX = 15.0  # below what an agent waits for an answer
+ALONE_POLL_SECONDS = 0.2
+RETRY_AFTER_SECONDS = 5
 
 
 class LocalStore(Store):
@@ -70,15 +76,9 @@ class LocalStore(Store):
 
     def finish_upload(self, key: str, size: int, etags: Sequence[str], *, upload_id: str = "") -> Stored:
         if self._find(key) is None:
-            parts = [self._part(key, number) for number, _, _ in self.plan_parts(size)]
-            if len(parts) == 1 or not all(part.is_file() for part in parts):
-                raise UploadIncomplete(key=key)
-            with self._arriving() as arriving:
-                found = [arriving.take(_chunks_of(part)) for part in parts]
-                if list(etags) != found:
-                    raise UploadIncomplete(key=key)
-                self._publish(key, arriving)
-            shutil.rmtree(self._uploading / key, ignore_errors=True)
+            with self._alone(key):
+                if self._find(key) is None:  # else another request has put it together meanwhile
+                    self._put_together(key, size, etags)
         path = self._find(key)
         if path is None or path.stat().st_size != size:
             raise UploadIncomplete(key=key)
@@ -144,6 +144,41 @@ class LocalStore(Store):
         return path.open("rb") if path else None
 
     # --- below
+
+    @contextmanager
+    def _alone(self, key: str) -> Iterator[None]:
+        """The one request that puts this file together, which takes minutes and as much room again for a large one.
+
+        Whoever asks meanwhile, because no answer came in time, waits a little. Raises UploadBusy, and UploadIncomplete
+        where there is no part.
+        """
+        try:
+            folder = os.open(self._uploading / checked_key(key), os.O_RDONLY)
+        except FileNotFoundError:
+            if self._find(key) is None:
+                raise UploadIncomplete(key=key) from None
+            yield
+            return
+        try:
+            until = time.monotonic() + ALONE_SECONDS_MAX
+            while not _has_locked(folder):
+                if time.monotonic() > until:
+                    raise UploadBusy(retry_after_seconds=RETRY_AFTER_SECONDS)
+                time.sleep(ALONE_POLL_SECONDS)
+            yield
+        finally:
+            os.close(folder)  # unlocks it
+
+    def _put_together(self, key: str, size: int, etags: Sequence[str]) -> None:
+        parts = [self._part(key, number) for number, _, _ in self.plan_parts(size)]
+        if len(parts) == 1 or not all(part.is_file() for part in parts):
+            raise UploadIncomplete(key=key)
+        with self._arriving() as arriving:
+            found = [arriving.take(_chunks_of(part)) for part in parts]
+            if list(etags) != found:
+                raise UploadIncomplete(key=key)
+            self._publish(key, arriving)
+        shutil.rmtree(self._uploading / key, ignore_errors=True)
 
     def _find(self, key: str) -> Path | None:
         folder = self._objects / checked_key(key)
@@ -222,6 +257,15 @@ def _chunks_of(path: Path) -> Iterator[bytes]:
     with path.open("rb") as source:
         while chunk := source.read(CHUNK_BYTES):
             yield chunk
+
+
+def _has_locked(descriptor: int) -> bool:
+    """Whether the lock is ours now; a process that ends gives it back."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

@@ -32,6 +32,8 @@ PATHS_NAMED_MAX = 5
 WRITE_SECONDS = 300.0
 ANNOUNCED_NO_MORE = frozenset({"artifact_closed", "idempotency_mismatch", "idempotency_key_not_yours"})
 INCOMPLETE = "upload_incomplete"
+BUSY = "upload_busy"
+BUSY_SECONDS_MAX = 3600.0
 ADDRESS_OVER = frozenset({401, 403, 410})  # what stores answer to an address that has expired
 
 OnBytes = Callable[[int], None]
@@ -96,7 +98,7 @@ class _Sending:
             view = self._announce()
             try:
                 etags = self._send(view)
-                self._souk.complete_upload(view.artifact_id, etags)
+                self._complete(view.artifact_id, etags)
                 return view.artifact_id
             except _Expired as error:
                 problem = f"{error.path} was refused by the store with status {error.status}"
@@ -108,6 +110,17 @@ class _Sending:
                 named = ", ".join(missing[:PATHS_NAMED_MAX]) or "what was sent"
                 problem = f"{named} did not arrive as announced; if it changed meanwhile, run the command again"
         raise TransferFailed(f"{problem} ({ROUNDS_MAX} tries).")
+
+    def _complete(self, artifact_id: UUID, etags: dict[str, list[str]]) -> None:
+        """Ask again for as long as the server still works on what was asked before, and nobody heard the answer of."""
+        until = time.monotonic() + BUSY_SECONDS_MAX
+        while True:
+            try:
+                self._souk.complete_upload(artifact_id, etags)
+                return
+            except SoukApiError as error:
+                if error.code != BUSY or time.monotonic() > until:
+                    raise
 
     def _announce(self) -> UploadView:
         """Where the missing bytes go; an upload that the server gave up begins anew."""

@@ -39,6 +39,8 @@ GENERATION_PREFIX = "generation-"  # of the snapshots of all generations but the
 PARTS_PARALLEL_MAX = 4
 OUTPUT_SECONDS_MAX = 900.0  # for reading the output, with more for what lies on the disk; then until each next part
 READ_PER_SECOND_LEAST = 50 * 1000**2  # bytes that lie on the disk: an empty terabyte has none
+SENT_PER_SECOND_LEAST = 5 * 1000**2  # the same bytes, of a line of 40 Mbit/s: so much longer it may take in all,
+SENDING_SECONDS_MAX = 3600.0  # and no more than this, which nobody pays
 HOLES_BYTES_IN_TIME = 32 * GIB  # what any node reads of holes in that time; more of them is late by its own size
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_FAILED = 5.0
@@ -192,9 +194,10 @@ class ArtifactShipper:
         of a gang the server waits for every node's part, and most of them are empty.
 
         What broke off goes on with the parts that did not arrive. A node is paid for nothing of this, so beyond the
-        first minutes it takes no longer than what was paid for. Raises what ship raises, JournalFailed, OSError when
-        the node's disk takes no more, TimeoutError when nothing arrives for too long or all of it takes too long, and
-        ValueError when most of the output is holes that could not be read in time.
+        first minutes, and what a line needs for its bytes, up to an hour, it takes no longer than what was paid for.
+        Raises what ship raises, JournalFailed, OSError when the node's disk takes no more, TimeoutError when nothing
+        arrives for too long or all of it takes too long, and ValueError when most of the output is holes that could
+        not be read in time.
         """
         artifact = ArtifactEntry(folder=OUTPUT_NAME, kind="output", step=None, billable_ms=billable_ms)
         await asyncio.to_thread(self._collect_output, self._snapshot(OUTPUT_NAME))
@@ -204,7 +207,8 @@ class ArtifactShipper:
             return
         found = [path.stat() for path in _paths(self._snapshot(OUTPUT_NAME))]
         now = asyncio.get_running_loop().time()
-        self._was_read, self._until_at_most = False, now + _seconds_to_read(found) + billable_ms / 1000
+        self._was_read = False
+        self._until_at_most = now + _seconds_to_read(found) + _seconds_to_send(found) + billable_ms / 1000
         try:
             async with asyncio.timeout(_seconds_to_read(found)) as self._limit:
                 while True:
@@ -217,9 +221,14 @@ class ArtifactShipper:
             # Else any program could make its own attempt fail as ours.
             if holes > HOLES_BYTES_IN_TIME and not self._was_read:
                 raise ValueError(f"{holes} bytes of holes in sparse files could not be read in time") from error
-            raise
+            raise TimeoutError(self._why_late(found)) from error
         finally:
             self._limit = None
+
+    def _why_late(self, found: list[os.stat_result]) -> str:
+        size, is_over = sum(each.st_size for each in found), asyncio.get_running_loop().time() >= self._until_at_most
+        limit = "all the time that it may take" if is_over else f"{OUTPUT_SECONDS_MAX:.0f} s without anything new"
+        return f"{size} bytes in {len(found)} files, of which {self.parts_arrived} parts had arrived after {limit}"
 
     def _collect_output(self, snapshot: Path) -> None:
         """Take what the program left out of its reach, and say in its log what that was."""
@@ -352,6 +361,10 @@ def list_files(folder: Path) -> list[ArtifactFile]:
 
 def _seconds_to_read(found: list[os.stat_result]) -> float:
     return OUTPUT_SECONDS_MAX + sum(512 * each.st_blocks for each in found) / READ_PER_SECOND_LEAST
+
+
+def _seconds_to_send(found: list[os.stat_result]) -> float:
+    return min(sum(512 * each.st_blocks for each in found) / SENT_PER_SECOND_LEAST, SENDING_SECONDS_MAX)
 
 
 def _upload_of(url: str) -> str:

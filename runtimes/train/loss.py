@@ -7,7 +7,7 @@ computed at once, and both are dropped before those of the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,7 +171,7 @@ class _ChunkedLoss(torch.autograd.Function):
     ) -> torch.Tensor:
         """`of_part`: the summed loss of these states, which are that part of all; `parameters`: what it needs."""
 
-        def gradients_of(part: slice) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor | None]]:
+        def gradients_of(part: slice) -> tuple[torch.Tensor, torch.Tensor, Sequence[torch.Tensor | None]]:
             with torch.enable_grad():
                 states = hidden[part].detach().requires_grad_()
                 loss = of_part(states, part)

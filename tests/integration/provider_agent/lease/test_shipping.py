@@ -120,6 +120,17 @@ def test_an_output_occupies_no_node_longer_than_was_paid_for(bob: Bob, context: 
     assert 0 < sum(line.put.values()) < PARTS
 
 
+def test_an_output_may_take_what_a_slow_line_needs_for_its_bytes_up_to_a_limit(
+    bob: Bob, context: AgentContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact_shipper, "SENT_PER_SECOND_LEAST", 1000)
+    ship(bob, context, line := Line(seconds=0.4), paid_seconds=0.3)
+    assert line.completed
+    monkeypatch.setattr(artifact_shipper, "SENDING_SECONDS_MAX", 0.1)
+    with pytest.raises(TimeoutError, match=r"^6000 bytes in 1 files, of which \d parts had arrived after all the time"):
+        ship(bob, context, Line(seconds=0.4), paid_seconds=0.3)
+
+
 def test_addresses_that_grew_old_are_asked_for_again(bob: Bob, context: AgentContext) -> None:
     line = Line(grows_old_after=2)
     ship(bob, context, line)

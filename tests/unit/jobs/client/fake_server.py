@@ -45,6 +45,7 @@ class FakeMarketplace:
         self.uploaded: dict[str, bytes] = {}
         self.part_bytes = 5
         self.has_etags = True  # whether the store's answers name the part
+        self.busy = 0  # how often it still puts the parts together
         self.output: dict[str, bytes] = {}
         self.more_artifacts: list[dict[str, Any]] = []  # as far as they differ from the output
         self.storage: dict[str, Any] = {}
@@ -116,6 +117,9 @@ class FakeMarketplace:
         if path == "/uploads":
             return self._begin_upload(body["files"])
         if path.endswith("/complete"):
+            if self.busy:
+                self.busy -= 1
+                raise Refusal(503, "upload_busy", "The parts of a large file are being put together.")
             self.etags = body["etags"]
             return {}
         if path == "/jobs":
