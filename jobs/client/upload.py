@@ -112,7 +112,7 @@ class _Sending:
         raise TransferFailed(f"{problem} ({ROUNDS_MAX} tries).")
 
     def _complete(self, artifact_id: UUID, etags: dict[str, list[str]]) -> None:
-        """Ask again for as long as the server still works on what was asked before, and nobody heard the answer of."""
+        """Ask again for as long as the server still works on what was asked before, whose answer never came."""
         until = time.monotonic() + BUSY_SECONDS_MAX
         while True:
             try:
