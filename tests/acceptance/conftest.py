@@ -67,6 +67,13 @@ def packages_from_a_folder() -> Iterator[None]:
         yield
 
 
+def forget_servers_of_pytest(patch: pytest.MonkeyPatch) -> None:
+    """So that `souk up` starts its own. Another marketplace of this worker's may have forgotten them before."""
+    if os.environ.get("SOUK_TEST_SERVERS") == "embedded":
+        for variable in ("DATABASE_URL", "REDIS_URL"):
+            patch.delenv(variable, raising=False)
+
+
 @contextlib.contextmanager
 def start_market(**env: str) -> Iterator[Market]:
     """`souk up` in a temporary folder, without nodes."""
@@ -75,9 +82,7 @@ def start_market(**env: str) -> Iterator[Market]:
         pytest.MonkeyPatch.context() as patch,
         tempfile.TemporaryDirectory(prefix="souk-acceptance-", dir="/tmp") as name,
     ):
-        if os.environ.get("SOUK_TEST_SERVERS") == "embedded":  # those are pytest's; `souk up` is to start its own
-            patch.delenv("DATABASE_URL")
-            patch.delenv("REDIS_URL")
+        forget_servers_of_pytest(patch)
         with Market(Path(name), env=env) as running:
             yield running
         assert running.left == [], "everything ends when the marketplace gets the signal to stop"

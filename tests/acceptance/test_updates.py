@@ -35,6 +35,7 @@ from provider_agent.packaging.prefix import Prefix, version_of
 from provider_agent.packaging.service import is_running
 from provider_agent.protocol import RELEASE_PREFIX
 from provider_agent.updating.update_request import clear_update_request, write_update_request
+from tests.acceptance.conftest import forget_servers_of_pytest
 from tests.acceptance.customer import WITHOUT_CHECKS_AND_CHAIN, launch
 from tests.wheels import rebuild_wheel
 
@@ -130,9 +131,7 @@ def fleet() -> Iterator[Fleet]:
         pytest.MonkeyPatch.context() as patch,
         tempfile.TemporaryDirectory(prefix="souk-updates-", dir="/tmp") as folder,
     ):
-        if os.environ.get("SOUK_TEST_SERVERS") == "embedded":
-            patch.delenv("DATABASE_URL")
-            patch.delenv("REDIS_URL")
+        forget_servers_of_pytest(patch)
         with Market(Path(folder), env=env) as market:
             bob = market.enrol("bob-1", price="0.30", node=NodeOptions(devices=1, cores="0"))
             market.enrol("bob-2", price="0.90", provider=bob, node=NodeOptions(devices=1, cores="1"))
