@@ -170,11 +170,15 @@ class LocalStore(Store):
             os.close(folder)  # unlocks it
 
     def _put_together(self, key: str, size: int, etags: Sequence[str]) -> None:
+        """Raises UploadIncomplete, also where the artifact is given up meanwhile and its parts are deleted."""
         parts = [self._part(key, number) for number, _, _ in self.plan_parts(size)]
         if len(parts) == 1 or not all(part.is_file() for part in parts):
             raise UploadIncomplete(key=key)
         with self._arriving() as arriving:
-            found = [arriving.take(_chunks_of(part)) for part in parts]
+            try:
+                found = [arriving.take(_chunks_of(part)) for part in parts]
+            except FileNotFoundError as error:
+                raise UploadIncomplete(key=key) from error
             if list(etags) != found:
                 raise UploadIncomplete(key=key)
             self._publish(key, arriving)

@@ -76,6 +76,21 @@ def test_what_takes_longer_is_to_be_asked_for_later(
     assert store.finish_upload(key, len(DATA), etags()).size == len(DATA)
 
 
+def test_an_artifact_that_is_given_up_meanwhile_is_incomplete(
+    store: LocalStore, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plainly = local._chunks_of
+
+    def late(path: Path) -> Iterator[bytes]:
+        store.delete(key)
+        return plainly(path)
+
+    monkeypatch.setattr(local, "_chunks_of", late)
+    with pytest.raises(UploadIncomplete):
+        store.finish_upload(key, len(DATA), etags())
+    assert store.sizes(key.rpartition("/")[0] + "/") == {}
+
+
 def test_what_nobody_sent_is_missing_however_often_it_is_asked_for(store: LocalStore) -> None:
     for _ in range(2):
         with pytest.raises(UploadIncomplete):
