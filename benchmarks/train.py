@@ -34,6 +34,7 @@ from benchmarks.setups.training_memory import CASES, measure_peak, predicted_pea
 from benchmarks.setups.training_plans import run_plan, run_steps
 from benchmarks.setups.training_saves import KEPT, measure_kept, measure_saves
 from benchmarks.setups.training_steps import measure
+from runtimes.contract import Env
 
 RANKS = 2
 SHAPE = "6m"
@@ -206,7 +207,7 @@ def compare_saves(case: str | None) -> None:
     figures = {}
     for name, ranks in {"saves": RANKS, **dict.fromkeys(KEPT, 1)}.items():
         with tempfile.TemporaryDirectory(prefix="souk-saves-", dir="/var/tmp") as folder:
-            os.environ["SOUK_WORK_DIR"] = folder
+            os.environ[Env.WORK_DIR] = folder
             figures[name] = run_ranks(MODULE, name, ranks, "--saves", seconds=LIMIT_SECONDS)
         print(name, figures[name], file=sys.stderr, flush=True)
     publish("train_saves", figures)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.setups import training_steps
+from examples.market import free_ports
 
 FAMILIES = ("llama", "qwen3", "gemma2", "phi3", "gpt_neox", "gpt2")
 PEAK_BYTES = (600 << 20, 2500 << 20)  # reckoned, of those that are kept: large beside an interpreter, and soon run
@@ -103,14 +103,14 @@ def _draw_settings(dice: random.Random) -> dict[str, Any]:
 
 
 def run_plan(module: str, seed: int, *, seconds: float) -> dict[str, Any]:
-    """What became of it within its limit; `most` is the largest part of the limit that was ever taken."""
+    """Whether it ran out of its limit (`is_out`), and the most bytes of it that were ever taken."""
     plan = draw_plan(seed)
     with limited(plan.needed_bytes) as group:
         command = [sys.executable, "-m", module, "--plans", "--case", str(seed)]
         rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
         done = subprocess.run(
             ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs"), *command],
-            env={**os.environ, **rank, "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **rank, "MASTER_PORT": str(free_ports()), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -142,17 +142,10 @@ def limited(limit_bytes: int) -> Iterator[Path]:
         raise SystemExit(f"a limit of memory needs root and control groups: {error}") from error
     try:
         _first(group, "memory.limit_in_bytes", "memory.max").write_text(str(limit_bytes))
+        _first(group, "memory.swappiness", "memory.swap.max").write_text("0")
         yield group
     finally:
         group.rmdir()
-
-
-def free_port() -> int:
-    """On loopback, a moment ago."""
-    with socket.socket() as own:
-        own.bind(("127.0.0.1", 0))
-        port: int = own.getsockname()[1]
-        return port
 
 
 def _first(group: Path, *names: str) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.setups.training_steps import our_training
+from runtimes.contract import Env, complete_checkpoints
 
 SHAPE = "110m"
 SAVES = 5  # of each kind, in turns
@@ -33,7 +34,7 @@ def measure_saves() -> dict[str, Any]:
     from torch.distributed.checkpoint.state_dict_saver import save
 
     training = our_training(SHAPE, {})
-    checkpointer, root = training.checkpointer, Path(os.environ["SOUK_WORK_DIR"])
+    checkpointer, root = training.checkpointer, Path(os.environ[Env.WORK_DIR])
     tokenizer = Tokenizer(models.BPE())
     _one_step(training)
 
@@ -65,7 +66,7 @@ def measure_saves() -> dict[str, Any]:
     return {
         "saves": SAVES,
         "ranks": training.ranks.world_size,
-        "gib": round(_bytes_below(checkpointer) / 2**30, 2),
+        "gib": round(_newest_bytes(root) / 2**30, 2),
         "synchronous_s": round(statistics.median(synchronous[1:]), 3),
         "blocked_s": round(statistics.median(blocked[1:]), 3),
         "written_s": round(statistics.median(written[1:]), 3),
@@ -87,7 +88,7 @@ def measure_kept(method: str) -> dict[str, int]:
     training.checkpointer.close()
     weights = list(training.model.parameters())
     return {
-        "checkpoint_bytes": _bytes_below(training.checkpointer),
+        "checkpoint_bytes": _newest_bytes(Path(os.environ[Env.WORK_DIR])),
         "weights_bytes": sum(each.numel() * each.element_size() for each in weights),
         "trained": sum(each.numel() for each in weights if each.requires_grad),
     }
@@ -101,9 +102,7 @@ def _one_step(training: Any) -> None:
     training.step += 1
 
 
-def _bytes_below(checkpointer: Any) -> int:
-    """Of the newest checkpoint."""
-    from runtimes.contract import complete_checkpoints
-
-    newest = complete_checkpoints(checkpointer._root)[-1]
+def _newest_bytes(work: Path) -> int:
+    """Of the newest checkpoint in a work folder."""
+    newest = complete_checkpoints(work / "checkpoint")[-1]
     return sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())

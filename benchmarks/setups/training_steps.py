@@ -160,11 +160,9 @@ def our_training(shape: str, changes: dict[str, Any]) -> Any:
     from runtimes.train.model import build_model, flops_per_token
     from runtimes.train.optimizer import make_optimizer
     from runtimes.train.prepare import choose_dtype
-    from runtimes.train.quantization.linear import quantized_units
     from runtimes.train.shares import BlockClock, Shares
     from runtimes.train.strategies.registry import load_strategy
     from runtimes.train.training import Training
-    from runtimes.train.weights import filled_units
 
     sequences, micro, length = SIZES[shape]
     wanted = {"steps": 10_000, "global_batch_size": sequences, "micro_batch_size": micro, "sequence_length": length}
@@ -181,13 +179,7 @@ def our_training(shape: str, changes: dict[str, Any]) -> Any:
     prepare_blocks(model, checkpointing=config.activation_checkpointing, compiles=config.compile)
     install_loss(model, compiles=config.compile)
     clock = BlockClock(model, ranks.device) if config.shares == "measured" else None
-    units = filled_units(model, source, seed=0, is_resumed=config.quantize is None)
-    if config.quantize is not None:
-        units = quantized_units(units, model, device=ranks.device, dtype=dtype)
-    model = strategy.wrap(units, ranks, dtype)
-    if config.quantize is None:  # on the device; what is packed must have its values before
-        draw_weights(model)
-    model.train()
+    model = with_weights(model, source, config, strategy, ranks, dtype=dtype)
     tokens = np.random.default_rng(0).integers(0, SHAPES[shape]["vocab_size"], 300 * length + 1, dtype=np.int32)
     text: Any = SimpleNamespace(corpus=Corpus(tokens, length, 280, 20, ""))
     return Training(
@@ -206,6 +198,22 @@ def our_training(shape: str, changes: dict[str, Any]) -> Any:
         Copies(model, strategy, config),
         clock=clock,
     )
+
+
+def with_weights(model: Any, source: Any, config: Any, strategy: Any, ranks: Any, *, dtype: Any) -> Any:
+    """The model as the strategy places it, with drawn weights: on the device, unless they are packed before."""
+    from runtimes.train.quantization.linear import quantized_units
+    from runtimes.train.weights import filled_units
+
+    is_packed = config.quantize is not None
+    units = filled_units(model, source, seed=0, is_resumed=not is_packed)
+    if is_packed:
+        units = quantized_units(units, model, device=ranks.device, dtype=dtype)
+    wrapped = strategy.wrap(units, ranks, dtype)
+    if not is_packed:
+        draw_weights(wrapped)
+    wrapped.train()
+    return wrapped
 
 
 def world_size() -> int:
