@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -167,14 +168,18 @@ def compare_memory(case: str | None) -> None:
 
 
 def try_plans(count: int, case: str | None) -> None:
-    """So many drawn trainings, one after the other; `case`: the steps of one, in this process."""
+    """So many drawn trainings, one a processor at a time; `case`: the steps of one, in this process."""
     if case:
         run_steps(int(case))
         os._exit(0)
-    found = []
-    for seed in range(1, count + 1):
-        found.append(run_plan(MODULE, seed, seconds=LIMIT_SECONDS))
-        print(found[-1], file=sys.stderr, flush=True)
+
+    def run(seed: int) -> dict[str, Any]:
+        found = run_plan(MODULE, seed, seconds=LIMIT_SECONDS)
+        print(found, file=sys.stderr, flush=True)
+        return found
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(run, range(1, count + 1)))
     taken = [each["most_bytes"] / each["needed_bytes"] for each in found]
     publish(
         "train_plans",

@@ -42,6 +42,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int, int], dict[str, Any], int
     "llama, two passes, full": (WORDY, (8, 4, 256), FULL, 1),
     "llama, few tokens": (WORDY, (4, 1, 32), {}, 1),
     "llama, ddp": (LLAMA, (4, 4, 512), {"strategy": "ddp"}, 1),
+    "llama, ddp, two passes": (LLAMA, (4, 2, 64), {"strategy": "ddp"}, 1),
     "llama, ddp, bfloat16": (LLAMA, (4, 4, 512), {"strategy": "ddp", **HALF}, 1),
     "llama, lora": (LLAMA, (4, 4, 512), {"lora": {"rank": 8}}, 1),
     "llama, lora, bfloat16": (LLAMA, (4, 4, 512), {"lora": {"rank": 8}, **HALF}, 1),
@@ -52,9 +53,12 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int, int], dict[str, Any], int
     "qwen3": (QWEN3, (8, 4, 256), {}, 1),
     "qwen3, bfloat16": (QWEN3, (8, 4, 256), HALF, 1),
     "gemma2": (GEMMA2, (8, 4, 256), {}, 1),
+    "gemma2, long, selective": (GEMMA2, (2, 2, 1024), SELECTIVE, 1),
+    "gemma2, long, full": (GEMMA2, (2, 2, 1024), FULL, 1),
     "phi3": (PHI3, (8, 4, 256), {}, 1),
     "gpt_neox": (NEOX, (8, 4, 256), {}, 1),
     "gpt2": (GPT2, (8, 4, 256), {}, 1),
+    "gpt2, long, selective": (GPT2, (2, 2, 1024), SELECTIVE, 1),
 }
 
 

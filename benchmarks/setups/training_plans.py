@@ -105,7 +105,7 @@ def _draw_settings(dice: random.Random) -> dict[str, Any]:
 def run_plan(module: str, seed: int, *, seconds: float) -> dict[str, Any]:
     """Whether it ran out of its limit (`is_out`), and the most bytes of it that were ever taken."""
     plan = draw_plan(seed)
-    with limited(plan.needed_bytes) as group:
+    with limited(plan.needed_bytes, seed) as group:
         command = [sys.executable, "-m", module, "--plans", "--case", str(seed)]
         rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
         done = subprocess.run(
@@ -132,10 +132,10 @@ def run_steps(seed: int) -> None:
 
 
 @contextmanager
-def limited(limit_bytes: int) -> Iterator[Path]:
+def limited(limit_bytes: int, seed: int) -> Iterator[Path]:
     """A control group of so much memory, without swap; needs root. Its folder, which is gone afterwards."""
     root = ROOT / "memory" if (ROOT / "memory").is_dir() else ROOT  # the first version of control groups, or the second
-    group = root / f"souk-plans-{os.getpid()}"
+    group = root / f"souk-plans-{os.getpid()}-{seed}"
     try:
         group.mkdir()
     except OSError as error:

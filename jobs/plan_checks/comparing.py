@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from runtimes.plan.advice import needed_bytes
+from runtimes.plan.advice import process_bytes
 from runtimes.plan.memory import Memory, Place, reckon_memory
 from runtimes.plan.reading import method_of, read_training
 from runtimes.plan.step_time import Speed, flops_per_step, reckon_step
@@ -76,8 +76,8 @@ def compare(reported: Reported, known: Known) -> Compared:
     fastest = flops_per_step(shape, config) / (known.speed.flops * known.place.ranks * FASTER_MAX)
     seconds, why_seconds = _seconds(reported, known, fastest)
     peak, why_peak = _peak(reported, known, planned)
-    of_process = needed_bytes(planned, known.place)  # of a processor the process is measured, with its libraries
-    planned_peak = planned.peak if known.place.is_gpu else of_process
+    # Of a processor the process is measured, with its libraries.
+    planned_peak = planned.peak if known.place.is_gpu else process_bytes(planned, known.place)
     return Compared(
         family=shape.family,
         parameters=shape.parameters,

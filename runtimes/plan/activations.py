@@ -48,16 +48,16 @@ def block_bytes(shape: ModelShape, computing: Computing, *, length: int) -> Bloc
     """What a block keeps where nothing is computed anew. `length`: tokens a sequence, for scores that are written."""
     return BlockBytes(
         kept=_norms(shape, computing) + _attention(shape, computing, length) + _feed_forward(shape, computing),
-        working=_working(shape, computing),
+        working=_working(shape, computing, length),
     )
 
 
 def selective_bytes(shape: ModelShape, computing: Computing) -> float:
-    """What a block keeps where only matrix products and attention are: their results, and the block's input."""
+    """What a block keeps where only products with weights and fused attention are: their results, and its input."""
     results = float(sum(each.outputs for each in shape.linears))
     if shape.experts:
         results += shape.experts.per_token * (3 * shape.experts.inner + shape.hidden)
-    attention = _width(shape) * computing.size + SINGLE * shape.heads
+    attention = 0 if _writes_scores(shape, computing) else _width(shape) * computing.size + SINGLE * shape.heads
     adapters = computing.size * (computing.adapter_numbers + (results if computing.adapter_numbers else 0))
     return computing.residual * shape.hidden + computing.size * results + attention + adapters
 
@@ -71,7 +71,8 @@ def replaced_bytes(shape: ModelShape, computing: Computing, *, checkpointing: st
     if checkpointing == "full":
         return shared
     results = sum(each.outputs for each in shape.linears) - hidden  # the last one is never computed anew
-    return shared + computing.size * (results + _width(shape)) + SINGLE * shape.heads
+    attention = 0 if _writes_scores(shape, computing) else computing.size * _width(shape) + SINGLE * shape.heads
+    return shared + computing.size * results + attention
 
 
 def _norms(shape: ModelShape, computing: Computing) -> float:
@@ -124,12 +125,23 @@ def _feed_forward(shape: ModelShape, computing: Computing) -> float:
     return (1.0 + parts) * size * inner
 
 
-def _working(shape: ModelShape, computing: Computing) -> float:
+def _working(shape: ModelShape, computing: Computing, length: int) -> float:
     """Gradients at the fullest moment of a block's backward pass, where the feed-forward part multiplies by its gate:
-    three of them, when the product that was kept has gone already; and that of the residual.
+    three of them, when the product that was kept has gone already; and that of the residual. Where scores are written,
+    that moment may be softmax's, when nothing is kept any more of the feed-forward part.
     """
     inner = shape.inner if shape.experts is None else shape.experts.per_token * shape.experts.inner
-    return float(computing.size * ((2 if shape.is_gated else 1) * inner + shape.hidden))
+    working = float(computing.size * (2 if shape.is_gated else 1) * inner)
+    if _writes_scores(shape, computing):
+        # Softmax's gradients, behind and before it; where some were left out, those that were not have gone already.
+        gradients = SINGLE * (2 if shape.caps_scores else 1)
+        working = max(working, gradients * shape.heads * length - _feed_forward(shape, computing))
+    return working + computing.size * shape.hidden
+
+
+def _writes_scores(shape: ModelShape, computing: Computing) -> bool:
+    """Whether attention is no one operation of torch's: it can neither cap scores nor, on a processor, drop any."""
+    return shape.caps_scores or bool(shape.attention_dropout and not computing.is_gpu)
 
 
 def _width(shape: ModelShape) -> int:

@@ -56,6 +56,7 @@ class Memory:
     working: int  # of the block, the loss or the exchange that is at work then
     allocator: int  # that torch's allocator on a GPU holds in pieces which nothing fits into
     moment: str
+    passing: int  # of all of it: what a step allocates and frees
 
     @property
     def peak(self) -> int:
@@ -207,12 +208,13 @@ class _Step:
     def _memory(self, moment: str, *, working: int, **parts: int) -> Memory:
         left = int(ALLOCATOR_SHARE * working) if self.place.is_gpu else 0
         held: dict[str, int] = {"weights": self.weights, "moments": self.moments, "copies": self.copies}
-        return Memory(**held, **parts, working=working, allocator=left, moment=moment)
+        passing = sum(parts.values()) + working - (SINGLE * self.trained if self.is_ddp else 0)
+        return Memory(**held, **parts, working=working, allocator=left, moment=moment, passing=passing)
 
     def _earlier_gradients(self) -> int:
-        """Of passes before the last one; DDP keeps its room for them from the beginning."""
+        """Of passes before the last one. DDP keeps room for them from the beginning, and fills it in the last one."""
         if self.is_ddp:
-            return SINGLE * self.trained
+            return SINGLE * self.trained * (1 + (self.batches.passes > 1))
         if self.batches.passes == 1 or self.is_offloaded:
             return 0
         return SINGLE * self.trained // (1 if self._has_room() else self.shards)

@@ -18,10 +18,10 @@ from runtimes.train.model import decoder_blocks
 
 ATEN: Any = torch.ops.aten
 # Kept by `selective`: what takes long to compute for the memory that it takes (torchtitan's list, without collectives).
+# Not `bmm`: of attention that is written out that would be the scores, which grow with the square of a text's length.
 KEPT = {
     ATEN.mm.default,
     ATEN.addmm.default,
-    ATEN.bmm.default,
     ATEN._scaled_dot_product_efficient_attention.default,
     ATEN._scaled_dot_product_flash_attention.default,
     ATEN._scaled_dot_product_flash_attention_for_cpu.default,
@@ -32,8 +32,8 @@ KEPT = {
 def prepare_blocks(model: nn.Module, *, checkpointing: str, compiles: bool) -> None:
     """Change the forward of each block, in place; evaluation and sampling stay as they were.
 
-    `checkpointing`: `none`; `selective`, which keeps the results of matrix products and attention and computes the rest
-    anew; `full`, which keeps a block's input alone. Losses and gradients are the same in each.
+    `checkpointing`: `none`; `selective`, which keeps the results of products with weights and of torch's attention, and
+    computes the rest anew; `full`, which keeps a block's input alone. Losses and gradients are the same in each.
     """
     for block in decoder_blocks(model):
         plain: Callable[..., Any] = block.forward

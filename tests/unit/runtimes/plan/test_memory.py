@@ -11,7 +11,7 @@ from benchmarks.record import read
 from benchmarks.setups.training_memory import CASES, predicted_peak
 from benchmarks.setups.training_steps import SHAPES, SIZES
 from runtimes.plan import memory as planned
-from runtimes.plan.advice import advise, floor_bytes
+from runtimes.plan.advice import KEPT_SHARE, advise, floor_bytes, needed_bytes, process_bytes
 from runtimes.plan.memory import Memory, Place, host_bytes, reckon_memory
 from runtimes.shapes.families import read_shape
 from runtimes.shapes.shape import ModelMistake
@@ -119,6 +119,33 @@ def test_a_small_device_keeps_no_whole_gradients_between_passes() -> None:
     roomy = reckon(Place(ranks, memory_bytes=141 * GIB), global_batch_size=64, micro_batch_size=64 // ranks // passes)
     small = reckon(Place(ranks, memory_bytes=24 * GIB), global_batch_size=64, micro_batch_size=64 // ranks // passes)
     assert small.gradients < roomy.gradients / 2
+
+
+def test_replicas_hold_the_gradients_of_earlier_passes_beside_the_room_for_all() -> None:
+    sequences, parameters = SIZES["1b"][0], read_shape(SHAPES["1b"]).parameters
+    one, two = (reckon(strategy="ddp", micro_batch_size=sequences // passes) for passes in (1, 2))
+    assert [one.gradients, two.gradients] == [4 * parameters, 8 * parameters]
+
+
+@pytest.mark.parametrize("checkpointing", ["selective", "full"])
+def test_scores_are_kept_of_one_block_at_a_time_where_blocks_compute_anew(checkpointing: str) -> None:
+    model, length = {**SHAPES["1b"], "model_type": "gemma2"}, 2048
+
+    def activations(model_type: str) -> int:
+        config = config_of("1b", activation_checkpointing=checkpointing, sequence_length=length)
+        memory = reckon_memory(read_shape({**model, "model_type": model_type}), config, H200)
+        return memory.activations
+
+    scores = 4 * SIZES["1b"][1] * model["num_attention_heads"] * length * length
+    assert activations("gemma2") < activations("llama") + scores
+
+
+def test_a_plan_on_processors_asks_for_what_the_allocator_keeps() -> None:
+    memory, place = reckon(Place(is_gpu=False)), Place(is_gpu=False)
+    assert needed_bytes(memory, place) == process_bytes(memory, place) + int(KEPT_SHARE * memory.passing)
+    assert memory.passing == memory.activations + memory.working + memory.gathered + memory.gradients
+    assert reckon(Place(is_gpu=False), strategy="ddp").passing < memory.passing, "replicas keep their gradients' room"
+    assert needed_bytes(reckon(), H200) == process_bytes(reckon(), H200), "a GPU's is in the peak"
 
 
 def test_what_does_not_fit_is_told_the_nearest_that_does() -> None:

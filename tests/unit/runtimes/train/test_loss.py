@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -178,3 +179,13 @@ def test_checkpointing_keeps_less_for_the_backward_pass(checkpointing: str, leas
         return sum(sizes.values())
 
     assert kept(checkpointing) < least * kept("none")
+
+
+def test_selective_checkpointing_keeps_no_scores() -> None:
+    model = build("gemma2, capped logits")  # its attention is written out
+    prepare_blocks(model, checkpointing="selective", compiles=False)
+    length = 61
+    output = model(input_ids=torch.randint(0, VOCABULARY, (1, length)), use_cache=False)
+    kept = [each.shape for each in gc.get_objects() if isinstance(each, torch.Tensor)]
+    assert output.logits.shape in kept
+    assert not [shape for shape in kept if shape[-2:] == (length, length) and shape.numel() > length * length]
