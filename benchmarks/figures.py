@@ -29,6 +29,7 @@ from benchmarks.tables.training import (
     tokenising,
     train,
     train_loading,
+    train_plans,
     train_saves,
     train_shares,
 )
@@ -317,6 +318,7 @@ ROWS: Rows = {
     "train_shares": train_shares,
     "train_saves": train_saves,
     "train_loading": train_loading,
+    "train_plans": train_plans,
     "tokenising": tokenising,
     "step_times": step_times,
     "lending": lending,

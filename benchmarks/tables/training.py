@@ -87,6 +87,13 @@ def train_saves(f: Figures) -> list[tuple[str, str, str]]:
     ]
 
 
+def train_plans(f: Figures) -> list[tuple[str, str, str]]:
+    """Rows: what, figure, goal."""
+    taken = f["taken_of_needed"]
+    out = f"{f['out_of_memory']} out of memory; {taken['median']} of it taken (median), {taken['most']} at most"
+    return [(f"{f['plans']} drawn trainings on a processor, in the memory that the planner asks for", out, "none")]
+
+
 def train_loading(f: Figures) -> list[tuple[str, str, str]]:
     """Rows: what, figure, goal."""
     return [
