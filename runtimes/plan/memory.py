@@ -162,14 +162,18 @@ class _Step:
         # Softmax and the gradients behind and before it, of which a compiled loss saves one; the capped logits.
         copies = 3 - self.computing.is_compiled + self.shape.caps_logits
         logits = copies * SINGLE * part * vocabulary
-        sums = (SINGLE + self.size) * self.trained_head
         states = self.computing.residual * tokens * self.shape.hidden
+        if part == tokens:
+            working = max(logits, logits // copies + self.size * self.trained_head + states)
+        else:  # gradients are summed over the parts
+            sums = (SINGLE + self.size) * self.trained_head
+            working = max(logits + SINGLE * self.trained_head, sums + logits // copies) + states
         return self._memory(
             "loss",
             gradients=self._earlier_gradients(),
             gathered=self._root() + self._casts(),
             activations=self._kept(),
-            working=max(logits + SINGLE * self.trained_head, sums + logits // copies) + states,
+            working=working,
         )
 
     def backward(self, *, done: int) -> Memory:
@@ -206,6 +210,7 @@ class _Step:
         )
 
     def _memory(self, moment: str, *, working: int, **parts: int) -> Memory:
+        working += self._exchanged()
         left = int(ALLOCATOR_SHARE * working) if self.place.is_gpu else 0
         held: dict[str, int] = {"weights": self.weights, "moments": self.moments, "copies": self.copies}
         passing = sum(parts.values()) + working - (SINGLE * self.trained if self.is_ddp else 0)
@@ -233,6 +238,12 @@ class _Step:
     def _block(self) -> int:
         """One block, gathered, and the buffer that it came in."""
         return 0 if self.is_ddp else self.size * (self.shape.block + self.adapters) - self.saved_block
+
+    def _exchanged(self) -> int:
+        """Of ranks on processors: the block that is gathered next, and gloo's copy of a gradient."""
+        if self.is_ddp or self.place.is_gpu or self.place.ranks == 1:
+            return 0
+        return self._block() + SINGLE * self.trained_block
 
     def _casts(self) -> int:
         """Autocast's copies of the weights that are trained, which autograd keeps."""
