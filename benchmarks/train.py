@@ -41,7 +41,7 @@ RANKS = 2
 SHAPE = "6m"
 MODULE = "benchmarks.train"
 LIMIT_SECONDS = 600
-ONE_TRY, TRIES_OF_RANKS = 1, 3  # gloo's threads give some memory back unseen, more or less of it
+TRIES_OF_RANKS = 3  # gloo's threads give some memory back unseen, more or less of it
 OURS: dict[str, dict[str, Any]] = {
     "ours, ddp": {"strategy": "ddp"},
     "ours, fsdp2": {"strategy": "fsdp2"},
@@ -153,7 +153,7 @@ def compare_memory(case: str | None) -> None:
         tell(measure_peak(case))
     found = {}
     for name, (*_, ranks) in CASES.items():
-        tries = ONE_TRY if ranks == 1 else TRIES_OF_RANKS
+        tries = 1 if ranks == 1 else TRIES_OF_RANKS
         measured = statistics.median(
             run_ranks(MODULE, name, ranks, "--memory", seconds=LIMIT_SECONDS)["peak_bytes"] for _ in range(tries)
         )
