@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 # r, s and v: 32 bytes, 32 bytes and one, which is 27 or 28.
 SIGNATURE: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{64}([0-9a-fA-F]{64})1[bcBC]")
 CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141  # secp256k1's (SEC 2, 2.4.1)
+KEY_FILE_MODULES: Final = ("eth_keyfile", "eth_keyfile.keyfile")
 
 
 class TypedData(NamedTuple):
@@ -77,13 +78,36 @@ def preload() -> None:
 @functools.cache
 def _eth_account() -> ModuleType:
     # py_ecc, below eth_account, lets Python recurse 100,000 deep: deeper than the C stack, so that nested brackets from
-    # anybody would kill the process that reads them. The limit goes back to what it was.
+    # anybody would kill the process that reads them. The limit goes back to what it was, and stays there.
     limit = sys.getrecursionlimit()
-    import eth_account
-    import eth_account.messages
+    import py_ecc  # noqa: F401 - the package alone; what is slow lies in its modules
 
     sys.setrecursionlimit(limit)
+    # Those are loaded for encrypted key files, which nothing here reads or writes, and take as long as all the rest.
+    # Whoever asks for eth_keyfile later gets the library itself.
+    stand_ins = {} if "eth_keyfile" in sys.modules else {name: _NoKeyFiles(name) for name in KEY_FILE_MODULES}
+    sys.modules.update(stand_ins)
+    try:
+        import eth_account
+        import eth_account.messages
+    finally:
+        for name in stand_ins:
+            sys.modules.pop(name, None)
     return eth_account
+
+
+class _NoKeyFiles(ModuleType):
+    """Has every public name, each a class that refuses to be called."""
+
+    def __getattr__(self, name: str) -> type[_Refused]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _Refused
+
+
+class _Refused:
+    def __init__(self, *_given: object, **_named: object) -> None:
+        raise NotImplementedError("encrypted key files are not read or written here")
 
 
 def _signable(data: bytes | TypedData) -> Any:

@@ -187,7 +187,7 @@ def test_pip_in_a_setup_line_installs_for_this_attempt_alone(running: Bob, serve
     assert until_ended(after).reason is Reason.EXIT_NONZERO
 
 
-@pytest.mark.parametrize("outputs", [None, ["*"]])
+@pytest.mark.parametrize("outputs", [pytest.param(None, marks=pytest.mark.soak), ["*"]])
 def test_requirements_come_from_wheels_and_are_no_output(
     running: Bob, server: FakeServer, outputs: list[str] | None
 ) -> None:

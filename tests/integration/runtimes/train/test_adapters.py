@@ -166,7 +166,7 @@ def test_two_ranks_with_their_base_in_bfloat16_train_nearly_the_same(
     assert torch.equal(after[untouched], before[untouched]), "the result has the base as it was, not as it was rounded"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_killed_training_of_adapters_goes_on_like_the_uninterrupted_one(
     llama: Tuned, tmp_path: Path, ranks: int
 ) -> None:

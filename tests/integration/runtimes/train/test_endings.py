@@ -42,7 +42,9 @@ def test_finished_training_reports_every_stage_in_events(uninterrupted: Work) ->
     assert evaluated[100] < evaluated[0] - 1
 
 
-@pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
+@pytest.mark.parametrize(
+    "forks", [pytest.param(True, id="forked"), pytest.param(False, id="started", marks=pytest.mark.soak)]
+)
 def test_finished_rank_is_not_aborted_by_what_gloo_still_holds(forks: bool, tmp_path: Path) -> None:
     hook = abort_on_exit(tmp_path / "hook", forks=forks)
     path = os.pathsep.join([hook, str(Path(__file__).parents[4])])

@@ -46,7 +46,7 @@ def test_steps_are_counted_from_where_an_attempt_begins(tmp_path: Path) -> None:
 
 def test_trace_of_too_many_micro_batches_is_shorter(tmp_path: Path) -> None:
     sizes = {"global_batch_size": 100, "micro_batch_size": 1}
-    work = train(tmp_path / "work", steps=4, profile={"first_step": 1, "steps": 3}, log_samples=False, **sizes)
+    work = train(tmp_path / "work", steps=3, profile={"first_step": 1, "steps": 3}, log_samples=False, **sizes)
     assert optimizer_steps(work) == 2
     assert "2 steps of 3 are traced: a step has 100 micro-batches" in (work.root / "log").read_text()
 

@@ -70,7 +70,7 @@ def test_base_in_four_bits_trains_and_is_not_the_base(tuned: Work, tmp_path: Pat
     assert abs(found[1] - plain[1]) > 1e-5
 
 
-@pytest.mark.parametrize("strategy", ["fsdp2", "ddp", "hsdp"])
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp", pytest.param("hsdp", marks=pytest.mark.soak)])
 def test_ranks_share_it_and_train_alike(tuned: Work, strategy: str, tmp_path: Path) -> None:
     assert_same(train(tmp_path / strategy, ranks=2, strategy=strategy), tuned)
 
