@@ -186,9 +186,11 @@ def resume(job_id: UUID, *, cap_usd_micros: int, actor: str, user: User | None =
     return job
 
 
-def resubmit(job_id: UUID, *, actor: str, user: User | None = None, key_id: UUID | None = None) -> Job:
-    """A new job like one that ended, under a fresh quote; it starts from the beginning, an endpoint with what was
-    deployed last and not rolled back.
+def resubmit(
+    job_id: UUID, *, actor: str, user: User | None = None, key_id: UUID | None = None, quote_id: UUID | None = None
+) -> Job:
+    """A new job like one that ended, under the quote that somebody agreed to, else a fresh one; it starts from the
+    beginning, an endpoint with what was deployed last and not rolled back.
 
     `user` is the member who asks for it (with the API key `key_id`, or in person), and whose limits it counts against;
     None: an operator does, and it stays the job of whoever submitted the old one. Raises NoFit when nothing fits now,
@@ -207,7 +209,7 @@ def resubmit(job_id: UUID, *, actor: str, user: User | None = None, key_id: UUID
         user=user or old.submitted_by,
         key_id=key_id if user else old.submitted_with,
         spec=spec,
-        quote_id=quote_now(spec, old.organisation),
+        quote_id=quote_id or quote_now(spec, old.organisation),
         input_artifact=input_artifact,
     )
 

@@ -21,6 +21,13 @@ from marketplace.nodes.models import Offer
 FOR_CUSTOMERS: Final = {"node_name": "", "lent": []}
 
 
+def with_use(offers: QuerySet[Offer]) -> QuerySet[Offer]:
+    """Each with `devices_busy`: how many of its devices are leased now."""
+    busy = LeaseDevice.objects.filter(is_live=True, device__node=OuterRef("node"), device__is_healthy=True)
+    counted = busy.order_by().values("device__node").annotate(count=Count("pk")).values("count")
+    return offers.annotate(devices_busy=Coalesce(Subquery(counted, output_field=IntegerField()), 0))
+
+
 class PublicOffer(OfferSummary):
     """An offer with what of it is busy. Without an account: neither a node's name nor its folders' labels."""
 
@@ -45,10 +52,7 @@ class OffersView(people.OffersView):
     serializer_class = PublicOffer
 
     def get_queryset(self) -> QuerySet[Offer]:
-        busy = LeaseDevice.objects.filter(is_live=True, device__node=OuterRef("node"), device__is_healthy=True)
-        counted = busy.order_by().values("device__node").annotate(count=Count("pk")).values("count")
-        found = super().get_queryset()
-        return found.annotate(devices_busy=Coalesce(Subquery(counted, output_field=IntegerField()), 0))
+        return with_use(super().get_queryset())
 
     @extend_schema(parameters=[OfferFilters])
     def get(self, request: Request, *args: object, **kwargs: object) -> Response:

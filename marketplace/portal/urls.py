@@ -3,7 +3,7 @@
 To add a page:
     1. Write the view into `<group>/views.py`. A page for signed-in users has the decorator `@page("GET")` and takes
        the visitor as its second argument; a public page sets its caching itself.
-    2. Write its template into `templates/portal/<group>/`; it extends `portal/page.html`.
+    2. Write its template into `templates/portal/<group>/`; it extends `portal/shell.html`.
     3. Name its address in `<group>/urls.py`; a new group is included here, and listed in `__init__.py`.
     4. Test it in `tests/integration/portal/`.
 """
@@ -20,6 +20,9 @@ urlpatterns = [
     path("", include("marketplace.portal.signin.urls")),
     path("chat", chats, name="chats"),
     path("chat/", include("marketplace.portal.chat.urls")),
+    path("", include("marketplace.portal.jobs.urls")),
+    path("", include("marketplace.portal.offers.urls")),
+    path("", include("marketplace.portal.billing.urls")),
     path("", include("marketplace.portal.usage.urls")),
     path("", include("marketplace.portal.solvency.urls")),
     path("", include("marketplace.portal.install.urls")),

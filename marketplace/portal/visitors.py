@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, cast
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
@@ -15,11 +16,15 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.http import url_has_allowed_host_and_scheme
+from rest_framework.request import Request
+from rest_framework.views import APIView
 
 from marketplace.accounts import signup
 from marketplace.accounts.models import Membership, Organisation, User
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
-from marketplace.foundation.errors import SoukError
+from marketplace.foundation.errors import Forbidden, SoukError
+from marketplace.foundation.throttles import UserThrottle
+from marketplace.portal.errors import TooManyRequests
 
 ORGANISATION_IN_SESSION: Final = "souk_organisation"
 RETRY_AFTER_SECONDS: Final = "5"
@@ -65,6 +70,7 @@ def page(*methods: str) -> Callable[[Page[Rest]], View[Rest]]:
                 return _to_signin(request)
             visitor = visitor_of(request, request.user)
             try:
+                _require_moderation(request)
                 return with_private_headers(view(request, visitor, *args, **kwargs))
             except SoukError as error:
                 return with_private_headers(_refused(request, visitor, error))
@@ -95,6 +101,28 @@ def _scopes_of(user: User, current: Membership | None) -> frozenset[str]:
     return scopes & READ_SCOPES if signup.is_unverified(user) else scopes
 
 
+def organisation_of(visitor: Visitor, scope: Scope, doing: str) -> Organisation:
+    """In whose name the visitor acts. Raises Forbidden where they are in none, or their role does not include it."""
+    if visitor.organisation is None:
+        raise Forbidden("You belong to no organisation yet. Ask an owner of one to invite you.")
+    if not visitor.may(scope):
+        raise Forbidden(f"Your role does not include {doing}. An owner of the organisation can change that.")
+    return visitor.organisation
+
+
+def actor_of(visitor: Visitor) -> str:
+    """As `foundation.actors` writes who asks by the API."""
+    return f"{visitor.organisation.pk}:{visitor.user.pk}" if visitor.organisation else str(visitor.user.pk)
+
+
+def uuid_of(text: str) -> UUID | None:
+    """None for what is no id."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
 def with_private_headers(response: HttpResponseBase) -> HttpResponseBase:
     """With the headers that keep what is private on the page: kept nowhere, framed nowhere, loading only our own."""
     response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
@@ -116,6 +144,14 @@ def wants_events(request: HttpRequest) -> bool:
     return "text/event-stream" in request.headers.get("Accept", "")
 
 
+def _require_moderation(request: HttpRequest) -> None:
+    """Raises TooManyRequests: what a user asks by these pages and by the API is counted together."""
+    asked = Request(request)
+    asked.user = request.user
+    if not UserThrottle().allow_request(asked, APIView()):
+        raise TooManyRequests
+
+
 def _to_signin(request: HttpRequest) -> HttpResponse:
     address = f"{reverse('signin')}?{urlencode({REDIRECT_FIELD_NAME: request.get_full_path()})}"
     if wants_events(request) or request.headers.get("HX-Request"):
@@ -129,7 +165,7 @@ def _refused(request: HttpRequest, visitor: Visitor, error: SoukError) -> HttpRe
         response: HttpResponse = JsonResponse({"message": error.message}, status=error.status)
     else:
         context = {"error": error, "visitor": visitor}
-        response = render(request, "portal/chat/refused.html", context, status=error.status)
+        response = render(request, "portal/refused.html", context, status=error.status)
     if error.status == 503:
         response.headers["Retry-After"] = RETRY_AFTER_SECONDS
     return response

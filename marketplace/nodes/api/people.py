@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
@@ -65,6 +66,22 @@ class NewestDemandedFirst(NewestFirst):
     ordering = "-demanded_at"
 
 
+def find_offers(given: Mapping[str, str]) -> QuerySet[Offer]:
+    """What can be rented now of what is asked for, as OfferFilters has it. Raises ValidationError."""
+    asked = OfferFilters(data=dict(given))
+    asked.is_valid(raise_exception=True)
+    wanted = {_FILTERS[name]: value for name, value in asked.validated_data.items() if name in _FILTERS}
+    # One device must fit all that was asked of it; its offer is then listed once.
+    fitting = Device.objects.rentable().filter(
+        **{name.removeprefix("node__devices__"): value for name, value in wanted.items() if "__devices__" in name}
+    )
+    others = {name: value for name, value in wanted.items() if "__devices__" not in name}
+    devices = Prefetch("node__devices", Device.objects.rentable(), to_attr="rentable_devices")
+    rentable = Offer.objects.rentable().filter(node__in=fitting.values("node"), **others)
+    there = rentable.exclude(node__in=schedule.closed_nodes())
+    return there.select_related("node__provider").prefetch_related(devices)
+
+
 class OffersView(generics.ListAPIView[Offer]):
     """What can be rented now: price, devices and their measured throughput, region, durations."""
 
@@ -73,18 +90,7 @@ class OffersView(generics.ListAPIView[Offer]):
     queryset = Offer.objects.none()
 
     def get_queryset(self) -> QuerySet[Offer]:
-        asked = OfferFilters(data=self.request.query_params.dict())
-        asked.is_valid(raise_exception=True)
-        wanted = {_FILTERS[name]: value for name, value in asked.validated_data.items() if name in _FILTERS}
-        # One device must fit all that was asked of it; its offer is then listed once.
-        fitting = Device.objects.rentable().filter(
-            **{name.removeprefix("node__devices__"): value for name, value in wanted.items() if "__devices__" in name}
-        )
-        others = {name: value for name, value in wanted.items() if "__devices__" not in name}
-        devices = Prefetch("node__devices", Device.objects.rentable(), to_attr="rentable_devices")
-        rentable = Offer.objects.rentable().filter(node__in=fitting.values("node"), **others)
-        there = rentable.exclude(node__in=schedule.closed_nodes())
-        return there.select_related("node__provider").prefetch_related(devices)
+        return find_offers(self.request.query_params.dict())
 
     @extend_schema(parameters=[OfferFilters])
     def get(self, request: Request, *args: object, **kwargs: object) -> Response:

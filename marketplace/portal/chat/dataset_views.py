@@ -15,7 +15,7 @@ from marketplace.portal.chat import datasets, keeping
 from marketplace.portal.chat.errors import BadSetting, ChatNotFound
 from marketplace.portal.chat.models import Dataset
 from marketplace.portal.chat.views import frame_of
-from marketplace.portal.visitors import Visitor, page
+from marketplace.portal.visitors import Visitor, page, uuid_of
 
 DATASETS_SHOWN_MAX: Final = 50
 
@@ -25,7 +25,7 @@ def dataset_list(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     """Chats to pick, and datasets made before; POST makes one of the picked."""
     if request.method == "POST":
         organisation = keeping.organisation_that_may_call(visitor)
-        wanted = [each for text in request.POST.getlist("chat") if (each := keeping.uuid_of(text))]
+        wanted = [each for text in request.POST.getlist("chat") if (each := uuid_of(text))]
         picked = list(keeping.chats_of(visitor).filter(pk__in=wanted).order_by("created_at", "id"))
         model = request.POST.get("model", datasets.TINY)
         return redirect("dataset", datasets.make(organisation, visitor.user, picked, model=model).pk)
@@ -61,7 +61,7 @@ def launch(request: HttpRequest, visitor: Visitor, dataset_id: UUID) -> HttpResp
     """The training begins, at the price that was shown."""
     keeping.organisation_that_may_call(visitor)
     dataset = _dataset(visitor, dataset_id)
-    quote_id = keeping.uuid_of(request.POST.get("quote", ""))
+    quote_id = uuid_of(request.POST.get("quote", ""))
     if quote_id is None:
         raise BadSetting(what="The quote", expected="the one that you were shown: ask for a price first")
     datasets.launch(dataset, quote_id)

@@ -14,7 +14,7 @@ from marketplace.accounts.scopes import Scope
 from marketplace.portal.chat.catalogue import model_of, models_for
 from marketplace.portal.chat.errors import BadSetting, ChatNotFound, NoModel, NotAllowedHere, TooManyChats
 from marketplace.portal.chat.models import TEXT_CHARACTERS_MAX, TITLE_CHARACTERS_MAX, Chat, Message
-from marketplace.portal.visitors import Visitor
+from marketplace.portal.visitors import Visitor, uuid_of
 
 CHATS_MAX: Final = 1_000  # of one user
 CHATS_SHOWN_MAX: Final = 200
@@ -87,14 +87,6 @@ def change_chat(chat: Chat, given: Mapping[str, str]) -> Chat:
 def delete_chat(chat: Chat) -> None:
     """Delete it and all its messages; an answer that is being written is stopped."""
     chat.delete()
-
-
-def uuid_of(text: str) -> UUID | None:
-    """The id that was sent; None where it is none."""
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 def _text(text: str, what: str, most: int) -> str:

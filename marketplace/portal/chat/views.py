@@ -18,7 +18,7 @@ from marketplace.portal.amounts import dollars
 from marketplace.portal.chat import answering, catalogue, keeping, markup
 from marketplace.portal.chat.conversations import turns_to_learn
 from marketplace.portal.chat.models import Chat, Message
-from marketplace.portal.visitors import ORGANISATION_IN_SESSION, Visitor, own_path, page, wants_events
+from marketplace.portal.visitors import ORGANISATION_IN_SESSION, Visitor, own_path, page, uuid_of, wants_events
 
 EVENT: Final = "data: {}\n\n"
 HEARTBEAT: Final = ": still writing\n\n"
@@ -33,7 +33,7 @@ def chats(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
 @page("POST")
 def new_chat(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     """Begin one with the chosen model."""
-    chat = keeping.begin_chat(visitor, keeping.uuid_of(request.POST.get("model", "")))
+    chat = keeping.begin_chat(visitor, uuid_of(request.POST.get("model", "")))
     return redirect("chat", chat.pk)
 
 

@@ -7,7 +7,7 @@ from django.views.generic import RedirectView
 
 from marketplace.portal.signin import password_views
 from marketplace.portal.signin.second_factor_views import second_factor_page
-from marketplace.portal.signin.signup_views import confirm
+from marketplace.portal.signin.signup_views import confirm, sign_up
 from marketplace.portal.signin.views import sign_in, sign_in_to_admin, sign_out
 
 urlpatterns = [
@@ -17,6 +17,7 @@ urlpatterns = [
     path("password/forgotten", password_views.forgotten, name="password-forgotten"),
     path("password/reset/<str:user_id>/<str:token>", password_views.reset, name="password-reset"),
     path("second-factor", second_factor_page, name="second-factor"),
+    path("signup", sign_up, name="signup"),
     path("signup/confirm/<str:text>", confirm, name="signup-confirm"),
     # The admin's own pages know no limits.
     path("admin/password_change/", RedirectView.as_view(pattern_name="password"), name="admin-password"),

@@ -19,12 +19,12 @@ from pydantic import ValidationError
 from billing.payouts.statement_formats import decimal_text, safe_text
 from jobs.endpoints.usage_views import show_usage
 from jobs.wire.usage import DAY_FIRST, DAY_LAST, UsageLine, UsageQuery, UsageView
-from marketplace.accounts.models import Organisation
 from marketplace.accounts.scopes import Scope
-from marketplace.foundation.errors import BadRequest, Forbidden
+from marketplace.foundation.errors import BadRequest
 from marketplace.portal.amounts import dollars
-from marketplace.portal.visitors import Visitor, page
+from marketplace.portal.visitors import Visitor, organisation_of, page
 
+SEE: Final = "seeing what an organisation used"
 USD_DECIMALS: Final = 6
 BAR_LENGTH: Final = 1_000  # of the longest
 FURTHER: Final = "all further"  # what is beyond LINES_MAX, so that the listed lines still add up
@@ -59,7 +59,7 @@ def usage_page(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     context: dict[str, Any] = {"visitor": visitor, "groups": GROUPS, "sides": SIDES}
     if visitor.organisation is None:
         return render(request, "portal/usage/usage.html", context)
-    organisation = _organisation_that_may_see(visitor)
+    organisation = organisation_of(visitor, Scope.BILLING_READ, SEE)
     try:
         view = show_usage(organisation, _query(request.GET))
     except BadRequest as error:
@@ -68,23 +68,17 @@ def usage_page(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
             request, "portal/usage/usage.html", context | {"asked": request.GET.dict(), "error": error}, status=400
         )
     asked = {"group": view.group, "side": view.side, "from": str(view.since), "to": str(view.until)}
-    return render(request, "portal/usage/usage.html", context | {"asked": asked} | _shown(view, urlencode(asked)))
+    context |= {"asked": asked, "here": f"{request.path}?{urlencode(asked)}"}
+    return render(request, "portal/usage/usage.html", context | _shown(view, urlencode(asked)))
 
 
 @page("GET")
 def usage_csv(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     """The lines of the same question, for a spreadsheet; they add up to the page's total."""
-    view = show_usage(_organisation_that_may_see(visitor), _query(request.GET))
+    view = show_usage(organisation_of(visitor, Scope.BILLING_READ, SEE), _query(request.GET))
     name = f"souk-usage-{view.side}-by-{view.group}-{view.since}-{view.until}.csv"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return HttpResponse(_csv(view), content_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _organisation_that_may_see(visitor: Visitor) -> Organisation:
-    """Whose usage is shown. Raises Forbidden."""
-    if visitor.organisation is None or not visitor.may(Scope.BILLING_READ):
-        raise Forbidden("Your role does not include seeing what an organisation used. An owner of it can change that.")
-    return visitor.organisation
 
 
 def _query(given: QueryDict) -> UsageQuery:

@@ -18,7 +18,9 @@ WHOLE: Final = "whole"  # a session, or a key that may do all that its user may
 MEMBER: Final = "member"  # any key, or a session that acts for an organisation
 SESSION: Final = "session"  # a page: the browser of a user who signed in; others are led to /signin
 SESSION_AND_JOBS: Final = f"{SESSION} {Scope.JOBS_WRITE}"
+SESSION_TO_SEE_JOBS: Final = f"{SESSION} {Scope.JOBS_READ}"
 SESSION_AND_BILLING: Final = f"{SESSION} {Scope.BILLING_READ}"
+SESSION_TO_PAY: Final = f"{SESSION} {Scope.BILLING_WRITE}"
 AGENT: Final = "agent"  # a request that a node signed
 GATEWAY: Final = "gateway"  # the gateways' token
 STAFF: Final = "staff"  # operators, signed in to the admin
@@ -29,6 +31,9 @@ _ROWS: Final[dict[str, str]] = {
         POST /password/forgotten
         GET /
         GET /signin
+        GET /signup
+        POST /signup
+        GET /offers
         POST /signout
         GET /solvency
         GET /install.sh
@@ -226,9 +231,31 @@ _ROWS: Final[dict[str, str]] = {
         POST /chat/<uuid:chat_id>/messages
         POST /chat/datasets/<uuid:dataset_id>/quote
         POST /chat/datasets/<uuid:dataset_id>/launch
+        POST /jobs/cancel
+        POST /jobs/<uuid:job_id>/cancel
+        POST /jobs/<uuid:job_id>/budget
+        GET /jobs/<uuid:job_id>/repeat
+        POST /jobs/<uuid:job_id>/repeat
+        GET /launch
+        POST /launch/check
+        POST /launch/price
+        POST /launch/now
+    """,
+    SESSION_TO_SEE_JOBS: """
+        GET /jobs
+        GET /jobs/<uuid:job_id>
+        GET /jobs/<uuid:job_id>/now
+        GET /jobs/<uuid:job_id>/log
+        GET /jobs/<uuid:job_id>/log.txt
     """,
     SESSION_AND_BILLING: """
         GET /usage.csv
+        GET /billing
+        GET /billing/top-ups/<uuid:top_up_id>
+        GET /billing/top-ups/<uuid:top_up_id>/now
+    """,
+    SESSION_TO_PAY: """
+        POST /billing/top-ups
     """,
     AGENT: """
         POST /api/agent/v1/measurements

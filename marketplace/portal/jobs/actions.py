@@ -1,0 +1,84 @@
+"""What a customer may do to a job: end it, give it more, do it again."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+
+from jobs import lifecycle, tasks
+from jobs.kinds.registry import kind_of
+from jobs.models import Job
+from jobs.quoting import quotes
+from jobs.spec.units import parse_money
+from marketplace.accounts.scopes import Scope
+from marketplace.foundation.errors import BadRequest
+from marketplace.portal.jobs.showing import shown
+from marketplace.portal.jobs.views import find_job
+from marketplace.portal.visitors import Visitor, actor_of, organisation_of, page, uuid_of
+
+CHANGE: Final = "changing an organisation's jobs"
+CANCELLED_AT_ONCE_MAX: Final = 50  # as many as a page of the list has
+
+
+@page("POST")
+def cancel(request: HttpRequest, visitor: Visitor, job_id: UUID) -> HttpResponseBase:
+    """End it in whatever state it is; repeating it is harmless."""
+    lifecycle.cancel(_to_change(visitor, job_id).pk, actor=actor_of(visitor))
+    return redirect("job-page", job_id)
+
+
+@page("POST")
+def cancel_several(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
+    """The ticked ones of a list, each by itself: one that has ended meanwhile keeps no other going."""
+    organisation = organisation_of(visitor, Scope.JOBS_WRITE, CHANGE)
+    wanted = list(filter(None, map(uuid_of, request.POST.getlist("job"))))
+    if not 0 < len(wanted) <= CANCELLED_AT_ONCE_MAX:
+        raise BadRequest(f"Tick from 1 to {CANCELLED_AT_ONCE_MAX} jobs to cancel.")
+    for job in Job.objects.of(organisation).unfinished().filter(pk__in=wanted):
+        lifecycle.cancel(job.pk, actor=actor_of(visitor))
+    return redirect("jobs-page")
+
+
+@page("POST")
+def give_more(request: HttpRequest, visitor: Visitor, job_id: UUID) -> HttpResponseBase:
+    """A paused job goes on from its newest checkpoint, under a higher cap."""
+    job = _to_change(visitor, job_id)
+    try:
+        cap = parse_money(request.POST.get("max_total", ""))
+    except ValueError as error:
+        raise BadRequest(f"The new cap {error}. Write it in dollars, such as 12.50.") from error
+    lifecycle.resume(job.pk, cap_usd_micros=cap, actor=actor_of(visitor), user=visitor.user)
+    place_soon()
+    return redirect("job-page", job_id)
+
+
+@page("GET", "POST")
+def repeat(request: HttpRequest, visitor: Visitor, job_id: UUID) -> HttpResponseBase:
+    """Show what doing it again costs at most; then do it, once for each price that was shown."""
+    job = _to_change(visitor, job_id)
+    if request.method == "POST":
+        quote_id = uuid_of(request.POST.get("quote", ""))
+        if quote_id is None:
+            raise BadRequest("Load the page again: it has to say which price you agree to.")
+        made = lifecycle.resubmit(job.pk, actor=actor_of(visitor), user=visitor.user, quote_id=quote_id)
+        place_soon()
+        return redirect("job-page", made.pk)
+    spec, _ = kind_of(job).to_repeat(job)
+    context = {"visitor": visitor, "job": shown(job), "quote": quotes.make_quote(spec, job.organisation)}
+    return render(request, "portal/jobs/repeat.html", context)
+
+
+def place_soon() -> None:
+    """Wake the placement after the commit; where that fails, its schedule finds the job seconds later."""
+    transaction.on_commit(tasks.place_jobs.delay, robust=True)
+    transaction.on_commit(tasks.keep_endpoints.delay, robust=True)
+
+
+def _to_change(visitor: Visitor, job_id: UUID) -> Job:
+    organisation_of(visitor, Scope.JOBS_WRITE, CHANGE)
+    return find_job(visitor, job_id)

@@ -1,0 +1,96 @@
+"""What the page of one job says of it: GET /api/v1/jobs/{id}, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import yaml
+
+from jobs.api.job_views import show_job
+from jobs.models import Job
+from jobs.states import JOB_ENDS, JOB_ON_NODES, LEASE_LIVE, JobState
+from jobs.wire import AttemptView, JobView
+from marketplace.foundation import clock
+
+BAR_LENGTH: Final = 1_000
+HOUR: Final = timedelta(hours=1)
+WEEKS_TOLD: Final = timedelta(weeks=52)  # a cap that lasts longer is no news
+
+
+@dataclass(frozen=True)
+class ShownJob:
+    """One job as its page has it."""
+
+    view: JobView
+    spec_text: str  # as a job file
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, so that nothing of it changes but its money."""
+        return self.view.state in JOB_ENDS
+
+    @property
+    def may_cancel(self) -> bool:
+        """Whether ending it is still something to ask for."""
+        return not self.is_over and not self.view.is_cancelling
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether a higher cap makes it go on."""
+        return self.view.state == JobState.PAUSED and self.view.escrow is None
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it can be done again as it is: a wallet would have to sign, and secrets are erased at the end."""
+        return self.is_over and self.view.escrow is None and not self.view.spec.get("secrets")
+
+    @property
+    def attempts(self) -> list[AttemptView]:
+        """The newest first."""
+        return self.view.attempts[::-1]
+
+    @property
+    def cap_bar(self) -> int:
+        """How much of the cap is used up, of BAR_LENGTH."""
+        return min(BAR_LENGTH, BAR_LENGTH * self.view.cost_so_far_usd_micros // max(self.view.cap_usd_micros, 1))
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """Step and steps in all, as the program reported them."""
+        step, total = self.view.progress.get("step"), self.view.progress.get("steps_total")
+        if not isinstance(step, int) or not isinstance(total, int) or total <= 0:
+            return None
+        return max(0, min(step, total)), total
+
+    @property
+    def step_bar(self) -> int:
+        """How much of the steps is done, of BAR_LENGTH."""
+        return BAR_LENGTH * self.steps[0] // self.steps[1] if self.steps else 0
+
+    @property
+    def rate_usd_micros_per_hour(self) -> int:
+        """Of all nodes that it has now."""
+        leases = [lease for attempt in self.view.attempts for lease in attempt.leases if lease.state in LEASE_LIVE]
+        return sum(lease.rate_usd_micros_per_hour for lease in leases)
+
+    @property
+    def cap_lasts_until(self) -> datetime | None:
+        """When the cap is used up, if it goes on with the nodes that it has; None where it has none, or not soon."""
+        left = self.view.cap_usd_micros - self.view.cost_so_far_usd_micros
+        if self.view.state not in JOB_ON_NODES or not self.rate_usd_micros_per_hour or left <= 0:
+            return None
+        lasts = HOUR * (left / self.rate_usd_micros_per_hour)
+        return clock.now() + lasts if lasts < WEEKS_TOLD else None
+
+
+def shown(job: Job) -> ShownJob:
+    """With its newest attempts, in a fixed number of queries."""
+    view = show_job(job)
+    return ShownJob(view, job_file_text(view.spec))
+
+
+def job_file_text(spec: dict[str, Any]) -> str:
+    """A job file that means this spec."""
+    return yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,4 @@
+"""What templates load.
+
+shown.py    the masthead of every page, and figures as people read them
+"""
