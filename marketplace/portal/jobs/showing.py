@@ -65,6 +65,12 @@ class ShownJob:
         return max(0, min(step, total)), total
 
     @property
+    def loss(self) -> str:
+        """The newest, as the program reported it; empty before the first."""
+        loss = self.view.progress.get("loss")
+        return f"{loss:.4g}" if isinstance(loss, int | float) else ""
+
+    @property
     def step_bar(self) -> int:
         """How much of the steps is done, of BAR_LENGTH."""
         return BAR_LENGTH * self.steps[0] // self.steps[1] if self.steps else 0

@@ -19,6 +19,11 @@ if (curves) {
     points.map((point) => point.lowest),
   ];
 
+  const short = (value) =>
+    value && (Math.abs(value) < 0.01 || Math.abs(value) >= 1e6) ? value.toExponential(1) : value.toLocaleString();
+
+  const newest = (plot) => setTimeout(() => plot.setLegend({ idx: plot.data[0].length - 1 }, false));
+
   const options = (name, width) => {
     const line = colour("--clay");
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
@@ -27,13 +32,15 @@ if (curves) {
       width,
       height: HEIGHT,
       scales: { x: { time: false } },
-      axes: [{ ...axis }, { ...axis, size: 64 }],
+      axes: [{ ...axis }, { ...axis, size: 64, values: (_, values) => values.map(short) }],
       series: [
         { label: "step" },
         { label: name, stroke: line, width: 1.5 },
         { label: "highest", stroke: "transparent", points: { show: false } },
         { label: "lowest", stroke: "transparent", points: { show: false } },
       ],
+      // The newest figures, until somebody points at others.
+      hooks: { ready: [newest], setData: [newest], setCursor: [(plot) => plot.cursor.idx ?? newest(plot)] },
       bands: [{ series: [2, 3], fill: `color-mix(in srgb, ${line} 18%, transparent)` }],
     };
   };
