@@ -1,15 +1,15 @@
 """What nodes have earned: the provider's part of what their leases cost, by the same figures that the bills show.
 
-earned_by        one node's, in dollars at the prices of its jobs' quotes: what its agent shows
+earned_by        one node's (`earned_by_each`: several), in dollars at the prices of its jobs' quotes
 list_earnings    a provider's leases one by one, with receipts and shares: what it can verify
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -26,7 +26,7 @@ from jobs.escrow.views import settled_leases, settled_of, show_lease
 from jobs.leases.leasing import is_paid_by_contract
 from jobs.models import Lease
 from jobs.models.querysets import LeaseQuerySet
-from jobs.pricing.costs import NO_CLAIM, cost_of, newest_claims
+from jobs.pricing.costs import NO_CLAIM, Claim, cost_of, newest_claims
 from jobs.pricing.price_locks import payment_of
 from jobs.states import LeaseState
 from jobs.wire import EarningsLine, EarningsView
@@ -44,20 +44,31 @@ EXPORT_RECEIPTS_MAX: Final = 100_000  # in one file; verifying them takes about 
 
 def earned_by(node: Node) -> Earnings:
     """Today, in the last seven days, and open; each lease's fee is rounded down as the settlement does."""
+    return earned_by_each([node])[node.pk]
+
+
+def earned_by_each(nodes: Collection[Node]) -> dict[UUID, Earnings]:
+    """The same of several nodes, by their ids, in as many queries as of one."""
     today = clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-    ended = Lease.objects.filter(node=node, state=LeaseState.ENDED)
-    today_usd_micros, today_leases = _paid(ended.filter(ended_at__gte=today))
-    week_usd_micros, week_leases = _paid(ended.filter(ended_at__gte=today - timedelta(days=DAYS - 1)))
-    live = list(Lease.objects.live().filter(node=node))
-    return Earnings(
-        today_usd_micros=today_usd_micros,
-        week_usd_micros=week_usd_micros,
-        open_usd_micros=_open(live),
-        today_leases=today_leases,
-        week_leases=week_leases,
-        open_leases=len(live),
-        fee_bps=settings.SOUK_FEE_BPS,
-    )
+    ended = Lease.objects.filter(node__in=nodes, state=LeaseState.ENDED)
+    of_today = _paid(ended.filter(ended_at__gte=today))
+    of_week = _paid(ended.filter(ended_at__gte=today - timedelta(days=DAYS - 1)))
+    live: defaultdict[UUID, list[Lease]] = defaultdict(list)
+    for lease in Lease.objects.live().filter(node__in=nodes):
+        live[lease.node_id].append(lease)
+    claims = newest_claims([lease.id for of_node in live.values() for lease in of_node])
+    return {
+        node.pk: Earnings(
+            today_usd_micros=of_today[node.pk].usd_micros,
+            week_usd_micros=of_week[node.pk].usd_micros,
+            open_usd_micros=_open(live[node.pk], claims),
+            today_leases=of_today[node.pk].leases,
+            week_leases=of_week[node.pk].leases,
+            open_leases=len(live[node.pk]),
+            fee_bps=settings.SOUK_FEE_BPS,
+        )
+        for node in nodes
+    }
 
 
 def list_earnings(organisation_id: UUID, *, since: datetime | None, until: datetime) -> EarningsView:
@@ -136,15 +147,21 @@ def _paid_by_contract(lease: Lease, receipts: list[SignedReceipt], settled: Escr
     return line.model_copy(update=updates)
 
 
-def _paid(leases: LeaseQuerySet) -> tuple[int, int]:
-    """Micro-USD after the fee, and how many leases: in the database, however many they are."""
+class _Paid(NamedTuple):
+    usd_micros: int = 0  # after the fee
+    leases: int = 0
+
+
+def _paid(leases: LeaseQuerySet) -> defaultdict[UUID, _Paid]:
+    """By node, added up in the database, however many leases they are."""
     charge = Cast(F("charge_usd_micros"), BigIntegerField())
     fee = charge * Value(settings.SOUK_FEE_BPS) / Value(BPS_WHOLE)  # whole numbers: rounded down
-    found = leases.aggregate(paid=Sum(charge - fee), count=Count("pk"))
-    return int(found["paid"] or 0), int(found["count"])
+    found: defaultdict[UUID, _Paid] = defaultdict(_Paid)
+    for row in leases.order_by().values("node").annotate(paid=Sum(charge - fee), count=Count("pk")):
+        found[row["node"]] = _Paid(int(row["paid"] or 0), int(row["count"]))
+    return found
 
 
-def _open(live: Collection[Lease]) -> int:
-    claims = newest_claims([lease.id for lease in live])
+def _open(live: Collection[Lease], claims: Mapping[UUID, Claim]) -> int:
     costs = [cost_of(lease, claims.get(lease.id, NO_CLAIM)).charge_usd_micros for lease in live]
     return sum(split_fee(cost, settings.SOUK_FEE_BPS)[1] for cost in costs)

@@ -5,6 +5,7 @@ install/     /install.sh, /dist/, /nodes/   what a computer needs to become a no
 signin/      /signin, /signout, /password
 jobs/        /jobs, /launch                 an organisation's jobs, and the editor that launches one
 offers/      /offers                        what can be rented now
+earn/        /earn                          a provider's nodes: add, watch, drain, price, earnings
 billing/     /billing                       an organisation's money: balance, top-ups, transfers
 solvency/    /solvency                      whether the marketplace holds all that it owes
 usage/       /usage                         which models an organisation used

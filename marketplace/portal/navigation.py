@@ -44,6 +44,7 @@ PAGES: Final[tuple[tuple[str, str, Allows], ...]] = (
     ("Jobs", "jobs-page", _who_may(Scope.JOBS_READ)),
     ("Launch", "launch-page", _who_may(Scope.JOBS_WRITE)),
     ("Offers", "offers-page", _anybody),
+    ("Earn", "earn-page", _who_may(Scope.PROVIDER_READ)),
     ("Chat", "chats", _signed_in),
     ("Billing", "billing-page", _who_may(Scope.BILLING_READ)),
     ("Usage", "usage-page", _who_may(Scope.BILLING_READ)),

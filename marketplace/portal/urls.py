@@ -22,6 +22,7 @@ urlpatterns = [
     path("chat/", include("marketplace.portal.chat.urls")),
     path("", include("marketplace.portal.jobs.urls")),
     path("", include("marketplace.portal.offers.urls")),
+    path("", include("marketplace.portal.earn.urls")),
     path("", include("marketplace.portal.billing.urls")),
     path("", include("marketplace.portal.usage.urls")),
     path("", include("marketplace.portal.solvency.urls")),

@@ -20,6 +20,8 @@ SESSION: Final = "session"  # a page: the browser of a user who signed in; other
 SESSION_AND_JOBS: Final = f"{SESSION} {Scope.JOBS_WRITE}"
 SESSION_TO_SEE_JOBS: Final = f"{SESSION} {Scope.JOBS_READ}"
 SESSION_AND_BILLING: Final = f"{SESSION} {Scope.BILLING_READ}"
+SESSION_TO_SEE_NODES: Final = f"{SESSION} {Scope.PROVIDER_READ}"
+SESSION_TO_CHANGE_NODES: Final = f"{SESSION} {Scope.PROVIDER_WRITE}"
 SESSION_TO_PAY: Final = f"{SESSION} {Scope.BILLING_WRITE}"
 AGENT: Final = "agent"  # a request that a node signed
 GATEWAY: Final = "gateway"  # the gateways' token
@@ -253,6 +255,17 @@ _ROWS: Final[dict[str, str]] = {
         GET /billing
         GET /billing/top-ups/<uuid:top_up_id>
         GET /billing/top-ups/<uuid:top_up_id>/now
+    """,
+    SESSION_TO_SEE_NODES: """
+        GET /earn
+        GET /earn/joining/<uuid:token_id>
+        GET /earn/nodes/<uuid:node_id>
+    """,
+    SESSION_TO_CHANGE_NODES: """
+        POST /earn/nodes
+        POST /earn/nodes/<uuid:node_id>/drain
+        POST /earn/nodes/<uuid:node_id>/resume
+        POST /earn/nodes/<uuid:node_id>/price
     """,
     SESSION_TO_PAY: """
         POST /billing/top-ups
