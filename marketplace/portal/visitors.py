@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, cast
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.response import HttpResponseBase
@@ -20,10 +21,11 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from marketplace.accounts import signup
+from marketplace.accounts.errors import EmailUnverified
 from marketplace.accounts.models import Membership, Organisation, User
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
 from marketplace.foundation.errors import Forbidden, SoukError
-from marketplace.foundation.throttles import UserThrottle
+from marketplace.foundation.throttles import AnonThrottle, UserThrottle
 from marketplace.portal.errors import TooManyRequests
 
 ORGANISATION_IN_SESSION: Final = "souk_organisation"
@@ -35,6 +37,8 @@ CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+
+REPLACED_WHOLE: Final = {"mistakes"}  # parts of pages that are replaced with their own element
 
 READ_SCOPES: Final = frozenset({Scope.JOBS_READ, Scope.BILLING_READ, Scope.PROVIDER_READ})
 
@@ -70,7 +74,7 @@ def page(*methods: str) -> Callable[[Page[Rest]], View[Rest]]:
                 return _to_signin(request)
             visitor = visitor_of(request, request.user)
             try:
-                _require_moderation(request)
+                require_moderation(request)
                 return with_private_headers(view(request, visitor, *args, **kwargs))
             except SoukError as error:
                 return with_private_headers(_refused(request, visitor, error))
@@ -106,6 +110,8 @@ def organisation_of(visitor: Visitor, scope: Scope, doing: str) -> Organisation:
     if visitor.organisation is None:
         raise Forbidden("You belong to no organisation yet. Ask an owner of one to invite you.")
     if not visitor.may(scope):
+        if signup.is_unverified(visitor.user) and scope not in READ_SCOPES:
+            raise EmailUnverified(address=f"{settings.SOUK_API_URL}{reverse('password-forgotten')}")
         raise Forbidden(f"Your role does not include {doing}. An owner of the organisation can change that.")
     return visitor.organisation
 
@@ -144,25 +150,43 @@ def wants_events(request: HttpRequest) -> bool:
     return "text/event-stream" in request.headers.get("Accept", "")
 
 
-def _require_moderation(request: HttpRequest) -> None:
-    """Raises TooManyRequests: what a user asks by these pages and by the API is counted together."""
+def require_moderation(request: HttpRequest) -> None:
+    """Raises TooManyRequests: what a user, or an address, asks by these pages and by the API is counted together."""
     asked = Request(request)
     asked.user = request.user
-    if not UserThrottle().allow_request(asked, APIView()):
+    throttle = UserThrottle() if request.user.is_authenticated else AnonThrottle()
+    if not throttle.allow_request(asked, APIView()):
         raise TooManyRequests
 
 
 def _to_signin(request: HttpRequest) -> HttpResponse:
-    address = f"{reverse('signin')}?{urlencode({REDIRECT_FIELD_NAME: request.get_full_path()})}"
-    if wants_events(request) or request.headers.get("HX-Request"):
-        message = "You are signed out. Load the page again to sign in."
+    page_shown = own_path(urlsplit(request.headers.get("HX-Current-URL", "")).path) if _is_part(request) else ""
+    address = f"{reverse('signin')}?{urlencode({REDIRECT_FIELD_NAME: page_shown or request.get_full_path()})}"
+    message = "You are signed out. Load the page again to sign in."
+    if _is_part(request) and request.method == "POST":  # what was typed stays on the page
+        return _refused_part(request, message)
+    if wants_events(request) or _is_part(request):
         return JsonResponse({"message": message}, status=401, headers={"HX-Redirect": address})
     return redirect(reverse("signin") if request.method == "POST" else address)
+
+
+def _refused_part(request: HttpRequest, message: str) -> HttpResponse:
+    """In the place of what was asked for: htmx shows no answer that is an error."""
+    place = request.headers.get("HX-Target", "")
+    context = {"message": message, "id": place if place in REPLACED_WHOLE else "refused"}
+    return render(request, "portal/refused_part.html", context)
+
+
+def _is_part(request: HttpRequest) -> bool:
+    """htmx asks for a part of a page."""
+    return request.headers.get("HX-Request") == "true"
 
 
 def _refused(request: HttpRequest, visitor: Visitor, error: SoukError) -> HttpResponse:
     if wants_events(request):
         response: HttpResponse = JsonResponse({"message": error.message}, status=error.status)
+    elif _is_part(request) and request.method == "POST":
+        return _refused_part(request, error.message)
     else:
         context = {"error": error, "visitor": visitor}
         response = render(request, "portal/refused.html", context, status=error.status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -25,12 +25,14 @@ from billing.money import format_amount, parse_usd
 from billing.states.fiat import TOP_UP_UNDER_WAY
 from billing.transfer_codes import TransferMode
 from marketplace.accounts.scopes import Scope
+from marketplace.foundation import clock
 from marketplace.foundation.errors import BadRequest
 from marketplace.portal.visitors import Visitor, actor_of, organisation_of, page, uuid_of
 
 SEE: Final = "seeing an organisation's money"
 PAY_IN: Final = "paying in for an organisation"
 TOP_UPS_SHOWN_MAX: Final = 5
+PRESSED_TWICE: Final = timedelta(seconds=30)
 KINDS: Final = {
     AccountKind.CUSTOMER_AVAILABLE: "free to use",
     AccountKind.CUSTOMER_PROMOTION: "given, to use first",
@@ -89,6 +91,16 @@ def top_up(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
         amount = parse_usd(request.POST.get("amount", ""))
     except ValueError as error:
         raise BadRequest("Write the amount in dollars, such as 25 or 12.50.") from error
+    # A button that is pressed twice makes one.
+    again = TopUp.objects.filter(
+        owner_id=organisation.pk,
+        amount=amount,
+        method=TopUp.Method.CHECKOUT,
+        state__in=TOP_UP_UNDER_WAY,
+        created_at__gte=clock.now() - PRESSED_TWICE,
+    ).first()
+    if again is not None:
+        return redirect("top-up-page", again.pk)
     made = topups.request_top_up(organisation.pk, amount, method=TopUp.Method.CHECKOUT, actor=actor_of(visitor))
     transaction.on_commit(tasks.dispatch_due.delay, robust=True)
     return redirect("top-up-page", made.pk)

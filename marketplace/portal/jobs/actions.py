@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -11,9 +12,11 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 
 from jobs import lifecycle, tasks
+from jobs.errors import JobEnded, JobNotFound, QuoteUsed
 from jobs.kinds.registry import kind_of
 from jobs.models import Job
 from jobs.quoting import quotes
+from jobs.spec import SpecErrors
 from jobs.spec.units import parse_money
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation.errors import BadRequest
@@ -39,8 +42,9 @@ def cancel_several(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     wanted = list(filter(None, map(uuid_of, request.POST.getlist("job"))))
     if not 0 < len(wanted) <= CANCELLED_AT_ONCE_MAX:
         raise BadRequest(f"Tick from 1 to {CANCELLED_AT_ONCE_MAX} jobs to cancel.")
-    for job in Job.objects.of(organisation).unfinished().filter(pk__in=wanted):
-        lifecycle.cancel(job.pk, actor=actor_of(visitor))
+    for job_id in Job.objects.of(organisation).filter(pk__in=wanted).values_list("pk", flat=True):
+        with suppress(JobEnded):
+            lifecycle.cancel(job_id, actor=actor_of(visitor))
     return redirect("jobs-page")
 
 
@@ -57,20 +61,34 @@ def give_more(request: HttpRequest, visitor: Visitor, job_id: UUID) -> HttpRespo
     return redirect("job-page", job_id)
 
 
-@page("GET", "POST")
+@page("POST")
 def repeat(request: HttpRequest, visitor: Visitor, job_id: UUID) -> HttpResponseBase:
     """Show what doing it again costs at most; then do it, once for each price that was shown."""
     job = _to_change(visitor, job_id)
-    if request.method == "POST":
-        quote_id = uuid_of(request.POST.get("quote", ""))
+    old = shown(job)
+    if not old.may_repeat:
+        raise BadRequest("Only a job that has ended can be done again as it is, without secrets and without a wallet.")
+    quote_id = uuid_of(request.POST.get("quote", ""))
+    try:
         if quote_id is None:
-            raise BadRequest("Load the page again: it has to say which price you agree to.")
+            spec, _ = kind_of(job).to_repeat(job)
+            context = {"visitor": visitor, "job": old, "quote": quotes.make_quote(spec, job.organisation)}
+            return render(request, "portal/jobs/repeat.html", context)
         made = lifecycle.resubmit(job.pk, actor=actor_of(visitor), user=visitor.user, quote_id=quote_id)
-        place_soon()
-        return redirect("job-page", made.pk)
-    spec, _ = kind_of(job).to_repeat(job)
-    context = {"visitor": visitor, "job": shown(job), "quote": quotes.make_quote(spec, job.organisation)}
-    return render(request, "portal/jobs/repeat.html", context)
+    except SpecErrors as errors:
+        raise BadRequest("This job file is from before a rule that it breaks now: edit a copy of it.") from errors
+    except QuoteUsed:
+        return to_job_of(visitor, quote_id) if quote_id else redirect("job-page", job_id)
+    place_soon()
+    return redirect("job-page", made.pk)
+
+
+def to_job_of(visitor: Visitor, quote_id: UUID) -> HttpResponseBase:
+    """The button was pressed twice: the job is there already. Raises JobNotFound for a quote of somebody else."""
+    job = Job.objects.of(visitor.organisation).filter(quote_id=quote_id).first()
+    if job is None:
+        raise JobNotFound()
+    return redirect("job-page", job.pk)
 
 
 def place_soon() -> None:

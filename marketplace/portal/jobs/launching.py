@@ -10,7 +10,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 
 from jobs import lifecycle
-from jobs.errors import JobFileTooLarge
+from jobs.api.bodies import find_input
+from jobs.errors import JobFileTooLarge, QuoteUsed
 from jobs.models import Job
 from jobs.quoting import quotes
 from jobs.spec import Spec, SpecErrors, parse
@@ -19,7 +20,7 @@ from jobs.wire.job import SECRET_CHARACTERS_MAX
 from marketplace.accounts.models import Organisation
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation.errors import BadRequest, SoukError
-from marketplace.portal.jobs.actions import CHANGE, place_soon
+from marketplace.portal.jobs.actions import CHANGE, place_soon, to_job_of
 from marketplace.portal.jobs.showing import job_file_text
 from marketplace.portal.visitors import Visitor, organisation_of, page, uuid_of
 
@@ -49,7 +50,7 @@ train:
 def launch_page(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     """The editor, with a short job file, or with that of an earlier job (`?like=`)."""
     organisation = organisation_of(visitor, Scope.JOBS_WRITE, CHANGE)
-    context = {"visitor": visitor, "text": _begin(request, organisation), "bytes_max": FILE_BYTES_MAX}
+    context = {"visitor": visitor, "text": _begin(request, organisation)}
     return render(request, "portal/jobs/launch.html", context)
 
 
@@ -92,8 +93,11 @@ def launch(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
             user=visitor.user,
             spec=spec,
             quote_id=quote_id,
+            input_artifact=find_input(organisation, spec, None),
             secrets=_secrets(request, spec),
         )
+    except QuoteUsed:
+        return to_job_of(visitor, quote_id)
     except SoukError as error:
         return _editor(request, visitor, {"refused": error}, status=error.status)
     place_soon()
@@ -129,7 +133,7 @@ def _secrets(request: HttpRequest, spec: Spec) -> dict[str, str]:
 
 def _editor(request: HttpRequest, visitor: Visitor, answer: dict[str, Any], *, status: int = 200) -> HttpResponseBase:
     """The page with its answer; only the answer, where our script asks."""
-    context = {"visitor": visitor, "text": request.POST.get("text", ""), "bytes_max": FILE_BYTES_MAX} | answer
+    context = {"visitor": visitor, "text": request.POST.get("text", "")} | answer
     if request.headers.get("HX-Request"):
         return render(request, "portal/jobs/answer.html", context)
     return render(request, "portal/jobs/launch.html", context, status=status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -16,7 +17,10 @@ from marketplace.foundation import clock
 
 BAR_LENGTH: Final = 1_000
 HOUR: Final = timedelta(hours=1)
-WEEKS_TOLD: Final = timedelta(weeks=52)  # a cap that lasts longer is no news
+HOURS_TOLD: Final = 365 * 24  # a cap that lasts longer is no news
+# What a reader of job files takes for a text without quotes around it, whatever it contains.
+PLAIN_TEXT: Final = re.compile(r"[A-Za-z_/][\w./-]*")
+WORDS: Final = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,12 @@ class ShownJob:
     def is_over(self) -> bool:
         """Whether it has ended, so that nothing of it changes but its money."""
         return self.view.state in JOB_ENDS
+
+    @property
+    def phase(self) -> str:
+        """What decides which buttons there are, and whether there is a log."""
+        parts = [self.view.state, *(["cancelling"] if self.view.is_cancelling else []), str(len(self.view.attempts))]
+        return "-".join(parts)
 
     @property
     def may_cancel(self) -> bool:
@@ -87,8 +97,8 @@ class ShownJob:
         left = self.view.cap_usd_micros - self.view.cost_so_far_usd_micros
         if self.view.state not in JOB_ON_NODES or not self.rate_usd_micros_per_hour or left <= 0:
             return None
-        lasts = HOUR * (left / self.rate_usd_micros_per_hour)
-        return clock.now() + lasts if lasts < WEEKS_TOLD else None
+        hours = left / self.rate_usd_micros_per_hour
+        return clock.now() + hours * HOUR if hours < HOURS_TOLD else None
 
 
 def shown(job: Job) -> ShownJob:
@@ -99,4 +109,16 @@ def shown(job: Job) -> ShownJob:
 
 def job_file_text(spec: dict[str, Any]) -> str:
     """A job file that means this spec."""
-    return yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.dump(spec, Dumper=_JobFileDumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _JobFileDumper(yaml.SafeDumper):
+    """Quotes every text that a reader of job files might take for something else: `1e-4` is a number to it."""
+
+
+def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    is_plain = PLAIN_TEXT.fullmatch(text) is not None and text.lower() not in WORDS
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
+
+
+_JobFileDumper.add_representer(str, _write_text)

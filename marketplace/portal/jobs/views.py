@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from django.db.models import Sum
+from django.db import connection
 from django.http import HttpRequest, QueryDict, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -18,7 +18,8 @@ from jobs.api.job_views import list_jobs
 from jobs.api.schemas import StreamQuery
 from jobs.errors import JobNotFound
 from jobs.models import Job, Lease, Stream
-from jobs.running.streams import read_stream
+from jobs.models.querysets import LeaseQuerySet
+from jobs.running.streams import STREAM_BYTES_MAX, read_stream
 from jobs.wire import StreamPage
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation.errors import BadRequest
@@ -64,9 +65,12 @@ def job_page(request: HttpRequest, visitor: Visitor, job_id: UUID) -> HttpRespon
 
 @page("GET")
 def job_now(request: HttpRequest, visitor: Visitor, job_id: UUID) -> HttpResponseBase:
-    """The part of that page that changes."""
-    context = {"visitor": visitor, "job": shown(find_job(visitor, job_id)), "bar_length": BAR_LENGTH}
-    return render(request, "portal/jobs/now.html", context)
+    """The part of that page that changes; all of it, where what may be done to the job has changed."""
+    job = shown(find_job(visitor, job_id))
+    response = render(request, "portal/jobs/now.html", {"visitor": visitor, "job": job, "bar_length": BAR_LENGTH})
+    if request.GET.get("phase", job.phase) != job.phase:
+        response.headers["HX-Refresh"] = "true"
+    return response
 
 
 @page("GET")
@@ -111,27 +115,31 @@ def _log_of(job: Job, given: QueryDict) -> dict[str, Any]:
     """The end of the chosen node's log, of the newest attempt unless another is asked for."""
     query = _log_query(given)
     leases = Lease.objects.filter(attempt__job=job)
-    places = list(
-        leases.values("attempt__number", "node_rank")
-        .annotate(bytes=Sum("log_bytes"))
-        .order_by("-attempt__number", "node_rank")[:LOGS_OFFERED_MAX]
-    )
-    number = query.attempt if query.attempt is not None else (places[0]["attempt__number"] if places else None)
-    size = sum(
-        one["bytes"] for one in places if (one["attempt__number"], one["node_rank"]) == (number, query.node_rank)
-    )
-    begin = query.offset or max(0, size - LOG_BYTES_SHOWN)
+    places = leases.values_list("attempt__number", "node_rank").distinct().order_by("-attempt__number", "node_rank")
+    number = query.attempt if query.attempt is not None else places.values_list("attempt__number", flat=True).first()
+    begin = query.offset or max(0, _stored(leases, number, query.node_rank) - LOG_BYTES_SHOWN)
     piece = read_stream(job, Stream.LOG, attempt=number, node_rank=query.node_rank, offset=begin)
-    text = piece.text.partition("\n")[2] if begin and not query.offset else piece.text
+    _, line_end, after = piece.text.partition("\n")
+    is_cut = begin and not query.offset and line_end
     return {
-        "places": places,
-        "piece": piece.model_copy(update={"text": text}),
+        "places": list(places[:LOGS_OFFERED_MAX]),
+        "piece": piece.model_copy(update={"text": after if is_cut else piece.text}),
         "job_id": job.pk,
         "log_begins_at": begin,
     }
 
 
+def _stored(leases: LeaseQuerySet, attempt: int | None, node_rank: int) -> int:
+    """Bytes of one node's log: of each lease at most as many as are kept."""
+    if attempt is None:
+        return 0
+    sizes = leases.filter(attempt__number=attempt, node_rank=node_rank).values_list("log_bytes", flat=True)
+    return sum(min(size, STREAM_BYTES_MAX) for size in sizes)
+
+
 def _whole(job: Job, page: StreamPage) -> Iterator[str]:
-    while page.text:
+    while page.next_offset > page.offset:  # a piece of control characters alone is no text, and not the end
+        if not connection.in_atomic_block:
+            connection.close()  # back to the pool: a slow reader must not keep others from the database
         yield page.text
         page = read_stream(job, Stream.LOG, attempt=page.attempt, node_rank=page.node_rank, offset=page.next_offset)

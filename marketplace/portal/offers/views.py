@@ -14,7 +14,8 @@ from rest_framework.exceptions import ValidationError
 from jobs.api.offers import PublicOffer, with_use
 from marketplace.accounts.models import User
 from marketplace.nodes.api.people import find_offers
-from marketplace.portal.visitors import visitor_of, with_private_headers
+from marketplace.portal.errors import TooManyRequests
+from marketplace.portal.visitors import require_moderation, visitor_of, with_private_headers
 from provider_agent.protocol import DeviceKind
 
 OFFERS_SHOWN_MAX: Final = 200
@@ -38,10 +39,14 @@ def offers_page(request: HttpRequest) -> HttpResponseBase:
         "sorts": {name: label for name, (label, _) in SORTS.items()},
     }
     try:
+        require_moderation(request)
         context |= _answer(request, given)
+    except TooManyRequests as error:
+        context |= {"error": error.message, "status": error.status}
     except ValidationError:  # its words name what was sent, and an address may come from somebody else
         context["error"] = f"This list can be asked for {', '.join(FILTERS)} and sort, as the form below does."
-    response = render(request, "portal/offers/offers.html", context, status=400 if "error" in context else 200)
+    status = context.get("status", 400 if "error" in context else 200)
+    response = render(request, "portal/offers/offers.html", context, status=status)
     return with_private_headers(response)
 
 

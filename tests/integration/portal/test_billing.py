@@ -70,6 +70,8 @@ def test_paying_in_with_the_fake_card(browser: Client, alice: Organisation) -> N
     answer = browser.post("/billing/top-ups", {"amount": "12.50"})
     top_up = TopUp.objects.get()
     assert answer.headers["Location"] == f"/billing/top-ups/{top_up.pk}"
+    again = browser.post("/billing/top-ups", {"amount": "12.50"})
+    assert again.headers["Location"] == answer.headers["Location"], "a button that is pressed twice"
     assert int(top_up.amount) == 12_500_000
     dispatch.dispatch_due()
     page = text_of(browser, f"/billing/top-ups/{top_up.pk}")

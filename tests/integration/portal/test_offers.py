@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from marketplace.accounts.models import Organisation
+from marketplace.foundation.throttles import AnonThrottle
 from marketplace.nodes.models import Offer, Provider
 from tests import stage
 from tests.integration.portal.chat.conftest import sign_in
@@ -71,3 +72,10 @@ def test_what_was_withdrawn_is_gone(client: Client, market: Organisation) -> Non
     Offer.objects.filter(price_usd_micros_per_device_hour=3 * DOLLAR).update(is_open=False)
     assert "1 offer." in page_of(client)
     assert "$3.00" not in page_of(client)
+
+
+def test_who_asks_too_often_is_told_to_wait(
+    client: Client, market: Organisation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AnonThrottle, "THROTTLE_RATES", {"anon": "2/min"})
+    assert [client.get("/offers").status_code for _ in range(3)] == [200, 200, 429]

@@ -9,6 +9,7 @@ const FIRST = ["loss", "eval_loss", "tokens_per_second", "grad_norm", "learning_
 
 if (curves) {
   const plots = new Map();
+  let again;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const rank = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
 
@@ -65,7 +66,8 @@ if (curves) {
     const headers = { "Souk-Organisation": curves.dataset.organisation };
     const answer = await fetch(curves.dataset.curve, { headers }).catch(() => null);
     if (answer?.ok) show(await answer.json());
-    if (document.getElementById("now")?.hasAttribute("hx-get")) setTimeout(load, AGAIN_MS);
+    clearTimeout(again);
+    if (document.getElementById("now")?.hasAttribute("hx-get")) again = setTimeout(load, AGAIN_MS);
   };
 
   const redraw = () => {

@@ -236,7 +236,6 @@ _ROWS: Final[dict[str, str]] = {
         POST /jobs/cancel
         POST /jobs/<uuid:job_id>/cancel
         POST /jobs/<uuid:job_id>/budget
-        GET /jobs/<uuid:job_id>/repeat
         POST /jobs/<uuid:job_id>/repeat
         GET /launch
         POST /launch/check

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 import yaml
+from django.template.loader import render_to_string
 from django.test import Client
+from pytest_django import Settings
 
 from jobs.models import Job, Quote
-from jobs.spec import canonical, parse
+from jobs.quoting import quotes
+from jobs.spec import canonical, from_wire, parse
 from jobs.spec.document import FILE_BYTES_MAX
-from marketplace.accounts.models import Organisation
+from jobs.wire import EvaluationTerms
+from marketplace.accounts.models import Organisation, User
 from marketplace.portal.jobs.launching import BEGIN
 from marketplace.portal.jobs.showing import job_file_text
 from tests import stage
@@ -22,6 +26,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 HTMX = {"HX-Request": "true"}
 ATTACK = "<script>alert(1)</script>"
+COMMAND = {
+    "kind": "train",
+    "name": "own",
+    "resources": {"gpus": 1, "kind": "any"},
+    "budget": {"max_total": "1.00", "deadline": "1h"},
+}
 
 
 def job_file(**changes: Any) -> str:
@@ -41,7 +51,8 @@ def test_a_job_file_is_priced_and_launched(browser: Client, alice: Organisation)
     job = Job.objects.get()
     assert answer.headers["Location"] == f"/jobs/{job.pk}"
     assert (job.name, str(job.quote_id), job.submitted_by) == ("from-the-page", quote, alice.members.first())
-    assert browser.post("/launch/now", {"text": text, "quote": quote}).status_code == 409
+    again = browser.post("/launch/now", {"text": text, "quote": quote})
+    assert again.headers["Location"] == answer.headers["Location"], "a button that is pressed twice"
     assert Job.objects.count() == 1
 
 
@@ -75,6 +86,8 @@ def test_nonsense_is_named_and_makes_nothing(browser: Client, where: str, text: 
 def test_a_file_that_is_too_large_is_refused(browser: Client) -> None:
     answer = browser.post("/launch/check", {"text": "#" * (FILE_BYTES_MAX + 1)})
     assert answer.status_code == 413
+    part = browser.post("/launch/check", {"text": "#" * (FILE_BYTES_MAX + 1)}, headers=HTMX | {"HX-Target": "mistakes"})
+    assert b'<div id="mistakes" class="error" role="alert">' in part.content
 
 
 def test_another_file_than_the_priced_one_is_not_launched(browser: Client) -> None:
@@ -118,7 +131,26 @@ def test_secrets_are_asked_for_and_sealed(browser: Client) -> None:
 
 def test_a_copy_of_a_job_means_the_same(browser: Client, alice: Organisation) -> None:
     job = stage.submit(alice)
-    assert canonical(parse(job_file_text(job.spec))) == job.spec
+    words = [
+        "python",
+        "t.py",
+        "1e-4",
+        "12e45",
+        "yes",
+        "null",
+        "0x1f",
+        "1_000",
+        "~",
+        "a: b",
+        "#c",
+        "é",
+        "two\nlines",
+        "",
+        " x ",
+    ]
+    command = from_wire({**COMMAND, "command": words, "env": {"REV": "12e45", "EMPTY": ""}})
+    for spec in (job.spec, canonical(command)):
+        assert canonical(parse(job_file_text(spec))) == spec
     page = browser.get(f"/launch?like={job.pk}").content.decode()
     assert f"name: {job.name}" in page
 
@@ -128,3 +160,33 @@ def test_who_signs_nothing_in_launches_nothing(client: Client, browser: Client) 
     quote = price_of(browser, text)
     assert client.post("/launch/now", {"text": text, "quote": quote}).status_code == 302
     assert Job.objects.count() == 0
+
+
+def test_a_job_file_that_names_files_is_not_launched_without_them(browser: Client, alice: Organisation) -> None:
+    text = job_file(files=["a.txt"], name="with-files")
+    quote = stage.quote(alice, parse(text))
+    answer = browser.post("/launch/now", {"text": text, "quote": str(quote)})
+    assert answer.status_code >= 400 and b'role="alert"' in answer.content
+    assert "which this page cannot send yet" in browser.post("/launch/price", {"text": text}).content.decode()
+    assert Job.objects.count() == 0
+
+
+def test_what_is_set_aside_and_what_follows_is_said_with_its_price(alice: Organisation) -> None:
+    follows = EvaluationTerms(name="tiny-evaluation", cap_usd_micros=500_000)
+    plain = quotes.make_quote(stage.spec_of(), alice).model_copy(update={"cap_usd_micros": 2_000_000})
+    visitor = {"organisation": alice}
+
+    def said(**changes: Any) -> str:
+        quote = plain.model_copy(update=changes)
+        return render_to_string("portal/jobs/held.html", {"quote": quote, "visitor": visitor})
+
+    assert "At most $2.00 is held from the balance of alice until the job ends" in said()
+    assert "tiny-evaluation is submitted: an evaluation, for at most $0.50 more" in said(evaluation=follows)
+    assert "$0.10 at a time are set aside" in said(window_usd_micros=100_000)
+
+
+def test_who_has_not_verified_their_address_is_told_how(browser: Client, settings: Settings) -> None:
+    settings.SOUK_EMAIL_VERIFICATION = "required"
+    User.objects.update(verified_at=None)
+    refused = browser.get("/launch")
+    assert refused.status_code == 403 and b"/password/forgotten" in refused.content

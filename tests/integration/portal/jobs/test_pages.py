@@ -13,7 +13,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from jobs.api.job_views import show_job
-from jobs.models import Job
+from jobs.models import Job, Lease, Stream
+from jobs.running.streams import append
 from marketplace.accounts.models import Organisation, Role
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
 from marketplace.nodes.models import Node
@@ -111,7 +112,7 @@ def test_a_job_of_somebody_else_is_not_there(alice: Organisation, mallory: Organ
     job, _ = stage.running_job(alice)
     browser = sign_in(mallory)
     assert names_in(text_of(browser, "/jobs")) == []
-    for path in ("", "/now", "/log", "/log.txt", "/repeat"):
+    for path in ("", "/now", "/log", "/log.txt"):
         assert browser.get(f"/jobs/{job.pk}{path}").status_code == 404
         assert browser.get(f"/jobs/{uuid4()}{path}").status_code == 404
     for path in ("cancel", "repeat"):
@@ -130,16 +131,14 @@ def test_a_role_that_does_not_include_it_changes_nothing(
     page = text_of(browser, f"/jobs/{job.pk}")
     assert "Cancel this job" not in page
     assert 'href="/launch"' not in page
-    for path in (f"/jobs/{job.pk}/cancel", f"/jobs/{job.pk}/repeat", "/jobs/cancel", "/launch/price", "/launch/now"):
+    paths = [f"/jobs/{job.pk}/{verb}" for verb in ("cancel", "budget", "repeat")]
+    for path in [*paths, "/jobs/cancel", "/launch/check", "/launch/price", "/launch/now"]:
         assert browser.post(path, {"job": [str(job.pk)]}).status_code == 403
     job.refresh_from_db()
     assert job.cancel_requested_at is None
 
 
 def test_what_a_node_printed_is_followed_and_downloaded(browser: Client, alice: Organisation) -> None:
-    from jobs.models import Stream
-    from jobs.running.streams import append
-
     job, [lease] = stage.running_job(alice)
     append(lease, Stream.LOG, fence=lease.fence, offset=0, data=f"hello\n{ATTACK}\n".encode())
     page = browser.get(f"/jobs/{job.pk}").content.decode()
@@ -156,9 +155,6 @@ def test_what_a_node_printed_is_followed_and_downloaded(browser: Client, alice: 
 
 
 def test_of_a_long_log_the_end_is_shown(browser: Client, alice: Organisation, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobs.models import Stream
-    from jobs.running.streams import append
-
     monkeypatch.setattr("marketplace.portal.jobs.views.LOG_BYTES_SHOWN", 100)
     job, [lease] = stage.running_job(alice)
     append(lease, Stream.LOG, fence=lease.fence, offset=0, data=b"".join(b"line %d\n" % n for n in range(100)))
@@ -213,3 +209,47 @@ def test_each_attempt_is_listed_with_its_end(browser: Client, alice: Organisatio
     assert "device failed" in page and "the driver is gone" in page
     assert page.index('<th scope="row">2 ') < page.index('<th scope="row">1 '), "the newest first"
     assert second[0].attempt.number == 2
+
+
+def test_a_cap_that_lasts_for_ages_is_no_news(browser: Client, alice: Organisation) -> None:
+    stage.node("nearly-free", price_usd_micros=1)
+    job, [lease] = stage.running_job(alice)
+    Job.objects.filter(pk=job.pk).update(cap_usd_micros=10**15)
+    assert lease.rate_usd_micros_per_hour == 2
+    assert "is used up" not in text_of(browser, f"/jobs/{job.pk}")
+
+
+def test_a_page_is_loaded_anew_when_what_may_be_done_has_changed(browser: Client, alice: Organisation) -> None:
+    job = stage.submit(alice)
+    follow = html.unescape(
+        re.findall(r'hx-get="(/jobs/[^"]*/now[^"]*)"', browser.get(f"/jobs/{job.pk}").content.decode())[0]
+    )
+    assert "HX-Refresh" not in browser.get(follow).headers
+    stage.place(job)
+    assert browser.get(follow).headers["HX-Refresh"] == "true"
+
+
+def test_text_that_is_none_does_not_end_a_download(browser: Client, alice: Organisation) -> None:
+    job, [lease] = stage.running_job(alice)
+    data = b"a\n" + b"\x00" * (300 * 1024) + b"\nz\n"
+    for begin in range(0, len(data), 100_000):
+        append(lease, Stream.LOG, fence=lease.fence, offset=begin, data=data[begin : begin + 100_000])
+    whole: Any = browser.get(f"/jobs/{job.pk}/log.txt")
+    assert b"".join(whole.streaming_content) == b"a\n\nz\n"
+
+
+def test_a_long_line_is_shown_although_it_has_no_end(browser: Client, alice: Organisation) -> None:
+    job, [lease] = stage.running_job(alice)
+    for begin in range(0, 200_000, 100_000):
+        append(lease, Stream.LOG, fence=lease.fence, offset=begin, data=b"x" * 100_000)
+    assert "x" * 1000 in text_of(browser, f"/jobs/{job.pk}")
+
+
+def test_who_is_signed_out_meanwhile_loses_nothing(alice: Organisation, node: Node, client: Client) -> None:
+    job = stage.submit(alice)
+    part = {"HX-Request": "true", "HX-Current-URL": f"http://testserver/jobs/{job.pk}"}
+    sent = client.get(f"/jobs/{job.pk}/now", headers=part)
+    assert (sent.status_code, sent.headers["HX-Redirect"]) == (401, f"/signin?next=%2Fjobs%2F{job.pk}")
+    stays = client.post("/launch/check", {"text": "x"}, headers={**part, "HX-Target": "mistakes"})
+    assert b'<div id="mistakes" class="error" role="alert">You are signed out.' in stays.content
+    assert "HX-Redirect" not in stays.headers
