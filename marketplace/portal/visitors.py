@@ -38,7 +38,9 @@ CONTENT_SECURITY_POLICY: Final = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
-REPLACED_WHOLE: Final = {"mistakes"}  # parts of pages that are replaced with their own element
+# Places on pages for answers; of the first the element itself is replaced.
+REPLACED_WHOLE: Final = "mistakes"
+ANSWER_PLACES: Final = frozenset({REPLACED_WHOLE, "answer"})
 
 READ_SCOPES: Final = frozenset({Scope.JOBS_READ, Scope.BILLING_READ, Scope.PROVIDER_READ})
 
@@ -163,8 +165,8 @@ def _to_signin(request: HttpRequest) -> HttpResponse:
     page_shown = own_path(urlsplit(request.headers.get("HX-Current-URL", "")).path) if _is_part(request) else ""
     address = f"{reverse('signin')}?{urlencode({REDIRECT_FIELD_NAME: page_shown or request.get_full_path()})}"
     message = "You are signed out. Load the page again to sign in."
-    if _is_part(request) and request.method == "POST":  # what was typed stays on the page
-        return _refused_part(request, message)
+    if _has_place(request):  # what was typed stays on the page
+        return _refused_part(request, "You are signed out. Sign in in another tab, then try again.")
     if wants_events(request) or _is_part(request):
         return JsonResponse({"message": message}, status=401, headers={"HX-Redirect": address})
     return redirect(reverse("signin") if request.method == "POST" else address)
@@ -173,8 +175,12 @@ def _to_signin(request: HttpRequest) -> HttpResponse:
 def _refused_part(request: HttpRequest, message: str) -> HttpResponse:
     """In the place of what was asked for: htmx shows no answer that is an error."""
     place = request.headers.get("HX-Target", "")
-    context = {"message": message, "id": place if place in REPLACED_WHOLE else "refused"}
+    context = {"message": message, "id": place if place == REPLACED_WHOLE else "refused"}
     return render(request, "portal/refused_part.html", context)
+
+
+def _has_place(request: HttpRequest) -> bool:
+    return _is_part(request) and request.headers.get("HX-Target", "") in ANSWER_PLACES
 
 
 def _is_part(request: HttpRequest) -> bool:
@@ -185,7 +191,7 @@ def _is_part(request: HttpRequest) -> bool:
 def _refused(request: HttpRequest, visitor: Visitor, error: SoukError) -> HttpResponse:
     if wants_events(request):
         response: HttpResponse = JsonResponse({"message": error.message}, status=error.status)
-    elif _is_part(request) and request.method == "POST":
+    elif _has_place(request):
         return _refused_part(request, error.message)
     else:
         context = {"error": error, "visitor": visitor}

@@ -18,7 +18,7 @@ from billing import tasks
 from billing.account_kinds import AccountKind
 from billing.api.balance import NewestTransfersFirst
 from billing.books.owned import AssetBalance, balances_of
-from billing.fiat import topups
+from billing.fiat import customers, topups
 from billing.fiat.errors import TopUpNotFound
 from billing.models import TopUp, Transfer
 from billing.money import format_amount, parse_usd
@@ -91,18 +91,14 @@ def top_up(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
         amount = parse_usd(request.POST.get("amount", ""))
     except ValueError as error:
         raise BadRequest("Write the amount in dollars, such as 25 or 12.50.") from error
-    # A button that is pressed twice makes one.
-    again = TopUp.objects.filter(
-        owner_id=organisation.pk,
-        amount=amount,
-        method=TopUp.Method.CHECKOUT,
-        state__in=TOP_UP_UNDER_WAY,
-        created_at__gte=clock.now() - PRESSED_TWICE,
-    ).first()
-    if again is not None:
-        return redirect("top-up-page", again.pk)
-    made = topups.request_top_up(organisation.pk, amount, method=TopUp.Method.CHECKOUT, actor=actor_of(visitor))
-    transaction.on_commit(tasks.dispatch_due.delay, robust=True)
+    with transaction.atomic():
+        customers.lock_payer(organisation.pk)  # a button that is pressed twice makes one
+        begun = TopUp.objects.filter(owner_id=organisation.pk, amount=amount, method=TopUp.Method.CHECKOUT)
+        begun = begun.filter(state__in=TOP_UP_UNDER_WAY, created_at__gte=clock.now() - PRESSED_TWICE)
+        made = begun.first() or topups.request_top_up(
+            organisation.pk, amount, method=TopUp.Method.CHECKOUT, actor=actor_of(visitor)
+        )
+        transaction.on_commit(tasks.dispatch_due.delay, robust=True)
     return redirect("top-up-page", made.pk)
 
 

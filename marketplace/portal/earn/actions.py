@@ -25,9 +25,11 @@ CHANGE: Final = "changing what an organisation rents out"
 REASON: Final = "by the provider, on the site"
 
 
-@page("POST")
+@page("GET", "POST")
 def add_node(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     """A line for one computer, shown once, and the steps until it is listed."""
+    if request.method == "GET":  # whoever comes back to it
+        return redirect("earn-page")
     provider = provider_of(visitor)
     token, text = enrolment.issue_token(provider, actor=actor_of(visitor))
     context = {"visitor": visitor, "command": install_command(settings.SOUK_API_URL, text)} | joining_context(token)

@@ -19,9 +19,9 @@ from jobs.bills.earnings import earned_by_each
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation import clock
 from marketplace.foundation.errors import NotFound
-from marketplace.nodes.api.people import NewestEnrolledFirst, with_parts
+from marketplace.nodes.api.people import NewestEnrolledFirst, find_offers, with_parts
 from marketplace.nodes.api.serializers import OwnNode
-from marketplace.nodes.models import EnrolmentToken, Node, Offer, Provider
+from marketplace.nodes.models import EnrolmentToken, Node, Provider
 from marketplace.nodes.states import NodeState
 from marketplace.portal.visitors import Visitor, organisation_of, page
 from provider_agent.protocol import Earnings
@@ -42,6 +42,7 @@ MAY_DRAIN: Final = {NodeState.ONLINE, NodeState.OFFLINE}
 class ShownNode:
     """A node as its provider sees it."""
 
+    row: Node
     view: dict[str, Any]  # OwnNode
     earned: Earnings
     is_listed: bool
@@ -97,21 +98,23 @@ def joining(request: HttpRequest, visitor: Visitor, token_id: UUID) -> HttpRespo
     tokens = EnrolmentToken.objects.filter(provider__organisation=organisation).select_related("node")
     token = tokens.filter(pk=token_id).first()
     if token is None:
-        raise NotFound
+        raise NotFound()
     return render(request, "portal/earn/joining.html", joining_context(token))
 
 
 def joining_context(token: EnrolmentToken) -> dict[str, Any]:
     """The steps of a joining computer, each done or not; the last one ends the asking."""
     node = token.node
-    is_listed = node is not None and Offer.objects.rentable().filter(node=node).exists()
+    is_listed = node is not None and find_offers({}).filter(node=node).exists()
     steps = [
         ("The installer has run, and the node is enrolled", node is not None),
         ("Its devices are measured", node is not None and node.measured_at is not None),
         ("It is listed: customers can rent it", is_listed),
     ]
-    is_over = node is None and token.expires_at <= clock.now()
-    return {"token": token, "node": node, "steps": steps, "is_listed": is_listed, "is_over": is_over}
+    is_unused = node is None and token.expires_at <= clock.now()
+    is_out = node is not None and node.state not in {NodeState.ONLINE, NodeState.OFFLINE}
+    context = {"token": token, "node": node, "steps": steps, "is_unused": is_unused}
+    return context | {"is_over": is_listed or is_unused or is_out}
 
 
 def find_node(visitor: Visitor, node_id: UUID) -> Node:
@@ -130,9 +133,9 @@ def provider_of(visitor: Visitor) -> Provider:
 
 
 def _shown(nodes: list[Node]) -> list[ShownNode]:
-    listed = set(Offer.objects.rentable().filter(node__in=nodes).values_list("node_id", flat=True))
+    listed = set(find_offers({}).filter(node__in=nodes).values_list("node_id", flat=True))
     earned = earned_by_each(nodes)
-    return [ShownNode(dict(OwnNode(node).data), earned[node.pk], node.pk in listed) for node in nodes]
+    return [ShownNode(node, dict(OwnNode(node).data), earned[node.pk], node.pk in listed) for node in nodes]
 
 
 def _earned(owned: Any) -> list[tuple[str, str]]:

@@ -123,12 +123,18 @@ def _read(request: HttpRequest) -> tuple[Spec | None, SpecErrors | None]:
 
 def _secrets(request: HttpRequest, spec: Spec) -> dict[str, str]:
     """Raises BadRequest where one is missing or too long."""
-    found = {name: request.POST.get(SECRET_PREFIX + name, "") for name in spec.secrets}
+    found = {name: _as_pasted(request.POST.get(SECRET_PREFIX + name, "")) for name in spec.secrets}
     if missing := sorted(name for name, value in found.items() if not value):
         raise BadRequest(f"The job file names secrets whose values are missing: {', '.join(missing)}.")
     if any(len(value) > SECRET_CHARACTERS_MAX for value in found.values()):
         raise BadRequest(f"A secret has at most {SECRET_CHARACTERS_MAX} characters.")
     return found
+
+
+def _as_pasted(text: str) -> str:
+    """A browser sends each line's end as CRLF; a token of one line often has one that was copied with it."""
+    text = text.replace("\r\n", "\n")
+    return text.removesuffix("\n") if text.count("\n") == 1 else text
 
 
 def _editor(request: HttpRequest, visitor: Visitor, answer: dict[str, Any], *, status: int = 200) -> HttpResponseBase:

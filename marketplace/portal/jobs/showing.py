@@ -38,7 +38,11 @@ class ShownJob:
     @property
     def phase(self) -> str:
         """What decides which buttons there are, and whether there is a log."""
-        parts = [self.view.state, *(["cancelling"] if self.view.is_cancelling else []), str(len(self.view.attempts))]
+        parts = [
+            self.view.state,
+            *(["cancelling"] if self.view.is_cancelling else []),
+            str(self.attempts[0].number if self.attempts else 0),
+        ]
         return "-".join(parts)
 
     @property

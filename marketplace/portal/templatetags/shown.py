@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 from django import template
@@ -31,15 +32,15 @@ def masthead(context: template.Context) -> dict[str, Any]:
 
 
 @register.filter
-def usd(micros: int | None) -> str:
-    """$1.25; $0.000123; an em dash for what is not known."""
-    return "–" if micros is None else dollars(micros)
+def usd(micros: object) -> str:
+    """$1.25; $0.000123; a dash for what is not known. Of a variable that is not there Django gives a filter ""."""
+    return dollars(int(micros)) if isinstance(micros, int | Decimal) else "–"
 
 
 @register.filter
-def hourly(micros: int | None) -> str:
-    """$0.35, with as many digits as a small price needs."""
-    return "–" if micros is None else price_text(micros)
+def hourly(micros: object) -> str:
+    """$0.35, with as many digits as a small price needs; a dash as above."""
+    return price_text(int(micros)) if isinstance(micros, int | Decimal) else "–"
 
 
 @register.filter

@@ -15,6 +15,7 @@ from marketplace.accounts.models import Organisation, Role
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
 from marketplace.foundation import clock
 from marketplace.foundation.tokens import hash_token
+from marketplace.nodes.joining import enrolment
 from marketplace.nodes.models import EnrolmentToken, Node, Provider
 from marketplace.portal import visitors
 from tests import stage
@@ -150,3 +151,19 @@ def test_the_list_takes_a_fixed_number_of_queries(bob: Client, node: Node) -> No
         Node.objects.filter(pk=stage.node(f"more-{number}").pk).update(provider=node.provider)
     assert "more-3" in text_of(bob)
     assert queries() == few < 40
+
+
+def test_a_node_that_has_left_costs_the_list_nothing(bob: Client, node: Node) -> None:
+    enrolment.retire(node)
+    assert "retired" in text_of(bob) and "not listed" in text_of(bob)
+    page = text_of(bob, f"/earn/nodes/{node.pk}")
+    assert "Take nothing new" not in page and "Change the price" not in page
+
+
+def test_what_customers_do_not_see_is_not_listed(bob: Client, node: Node) -> None:
+    node.devices.update(is_healthy=False)
+    assert "not listed" in text_of(bob)
+
+
+def test_whoever_comes_back_to_the_line_finds_the_nodes(bob: Client) -> None:
+    assert bob.get("/earn/nodes").headers["Location"] == "/earn"

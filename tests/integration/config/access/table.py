@@ -227,6 +227,7 @@ _ROWS: Final[dict[str, str]] = {
         POST /chat/<uuid:chat_id>/messages/<uuid:message_id>/stop
         POST /chat/<uuid:chat_id>/messages/<uuid:message_id>/left-out
         GET /usage
+        GET /earn/nodes
     """,
     SESSION_AND_JOBS: """
         POST /chat/new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -17,6 +18,7 @@ from jobs.spec import canonical, from_wire, parse
 from jobs.spec.document import FILE_BYTES_MAX
 from jobs.wire import EvaluationTerms
 from marketplace.accounts.models import Organisation, User
+from marketplace.foundation import signing
 from marketplace.portal.jobs.launching import BEGIN
 from marketplace.portal.jobs.showing import job_file_text
 from tests import stage
@@ -123,8 +125,11 @@ def test_secrets_are_asked_for_and_sealed(browser: Client) -> None:
     quote = price_of(browser, text)
     refused = browser.post("/launch/now", {"text": text, "quote": quote})
     assert refused.status_code == 400
-    assert browser.post("/launch/now", {"text": text, "quote": quote, "secret:HF_TOKEN": "s3cret"}).status_code == 302
+    assert (
+        browser.post("/launch/now", {"text": text, "quote": quote, "secret:HF_TOKEN": "s3cret\r\n"}).status_code == 302
+    )
     job = Job.objects.get()
+    assert json.loads(signing.decrypt_secret(job.sealed_secrets)) == {"HF_TOKEN": "s3cret"}
     assert job.sealed_secrets and "s3cret" not in job.sealed_secrets
     assert "s3cret" not in browser.get(f"/jobs/{job.pk}").content.decode()
 

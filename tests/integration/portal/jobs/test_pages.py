@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from jobs.api.job_views import show_job
-from jobs.models import Job, Lease, Stream
+from jobs.models import Job, Stream
 from jobs.running.streams import append
 from marketplace.accounts.models import Organisation, Role
 from marketplace.accounts.scopes import ROLE_SCOPES, Scope
@@ -253,3 +253,8 @@ def test_who_is_signed_out_meanwhile_loses_nothing(alice: Organisation, node: No
     stays = client.post("/launch/check", {"text": "x"}, headers={**part, "HX-Target": "mistakes"})
     assert b'<div id="mistakes" class="error" role="alert">You are signed out.' in stays.content
     assert "HX-Redirect" not in stays.headers
+    elsewhere = client.post(f"/chat/{job.pk}/messages/{job.pk}/left-out", headers={**part, "HX-Target": "m-1"})
+    assert (elsewhere.status_code, elsewhere.content) == (
+        401,
+        b'{"message": "You are signed out. Load the page again to sign in."}',
+    )
