@@ -19,11 +19,11 @@ from tests import stage
 from tests.integration.portal.chat.conftest import sign_in
 from tests.stage import DOLLAR
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def alice(transactional_db: None) -> Organisation:
+def alice(db: None) -> Organisation:
     return stage.organisation("alice", usd_micros=20 * DOLLAR)
 
 

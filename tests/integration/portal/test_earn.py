@@ -22,13 +22,13 @@ from tests import stage
 from tests.integration.portal.chat.conftest import sign_in
 from tests.stage import DOLLAR
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 ATTACK = "<script>alert(1)</script>"
 
 
 @pytest.fixture
-def node(transactional_db: None) -> Node:
+def node(db: None) -> Node:
     return stage.node("bobs-node")
 
 
@@ -61,7 +61,7 @@ def test_nodes_are_listed_with_what_they_earned(bob: Client, node: Node) -> None
     assert "NVIDIA H100" in text_of(bob, f"/earn/nodes/{node.pk}")
 
 
-def test_a_line_is_shown_once_and_its_steps_are_ticked_off(transactional_db: None) -> None:
+def test_a_line_is_shown_once_and_its_steps_are_ticked_off(db: None) -> None:
     browser = sign_in(stage.organisation("carol"))
     assert "You rent out nothing yet." in text_of(browser)
     page = html.unescape(browser.post("/earn/nodes").content.decode())

@@ -14,13 +14,13 @@ from tests import stage
 from tests.integration.portal.chat.conftest import sign_in
 from tests.stage import DOLLAR
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 ATTACK = "<script>alert(1)</script>"
 
 
 @pytest.fixture
-def market(transactional_db: None) -> Organisation:
+def market(db: None) -> Organisation:
     alice = stage.organisation("alice", usd_micros=100 * DOLLAR)
     stage.node("first-node", price_usd_micros=3 * DOLLAR)
     stage.node("other-node", price_usd_micros=DOLLAR // 4, devices=4)

@@ -13,7 +13,7 @@ from tests.stage import DOLLAR
 
 
 @pytest.fixture
-def alice(transactional_db: None) -> Organisation:
+def alice(db: None) -> Organisation:
     return stage.organisation("alice", usd_micros=100 * DOLLAR)
 
 

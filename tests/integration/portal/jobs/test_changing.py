@@ -18,7 +18,7 @@ from provider_agent.protocol import Reason
 from tests import stage
 from tests.integration.portal.chat.conftest import sign_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 def ended(alice: Organisation) -> Job:

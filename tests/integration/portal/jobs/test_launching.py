@@ -24,7 +24,7 @@ from marketplace.portal.jobs.showing import job_file_text
 from tests import stage
 from tests.integration.portal.chat.conftest import sign_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 HTMX = {"HX-Request": "true"}
 ATTACK = "<script>alert(1)</script>"
