@@ -17,7 +17,7 @@ urlpatterns = [
     path("password/forgotten", password_views.forgotten, name="password-forgotten"),
     path("password/reset/<str:user_id>/<str:token>", password_views.reset, name="password-reset"),
     path("second-factor", second_factor_page, name="second-factor"),
-    path("signup", sign_up, name="signup"),
+    path("signup", sign_up, name="signup-page"),
     path("signup/confirm/<str:text>", confirm, name="signup-confirm"),
     # The admin's own pages know no limits.
     path("admin/password_change/", RedirectView.as_view(pattern_name="password"), name="admin-password"),

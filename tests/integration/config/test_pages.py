@@ -19,6 +19,7 @@ def test_everybody_sees_the_market_on_the_front_page(client: Client) -> None:
     assert page.status_code == 200
     assert "nodes online" in text
     assert 'href="/admin/"' in text
+    assert 'href="/signup"' in text
     assert 'href="/api/docs"' in text
 
 

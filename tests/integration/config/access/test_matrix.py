@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,20 @@ def test_every_route_and_method_has_a_row_and_every_row_a_route() -> None:
     exact = {(method, route) for route, view in own.items() for method in methods_of(view)}
     named = {(method, route) for method, route in NEEDS if methods_of(own[route])}
     assert named == exact
+
+
+def test_no_two_routes_have_one_name() -> None:
+    """A page would link to the other one."""
+
+    def names(found: list[Any]) -> Iterator[str]:
+        for each in found:
+            if isinstance(each, URLResolver):
+                yield from () if each.namespace else names(each.url_patterns)
+            elif each.name:
+                yield each.name
+
+    counted = Counter(names(get_resolver().url_patterns))
+    assert [name for name, count in counted.items() if count > 1] == []
 
 
 @pytest.fixture
