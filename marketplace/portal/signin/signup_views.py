@@ -25,7 +25,7 @@ from marketplace.accounts.errors import (
 from marketplace.accounts.serializers import SignupRequest
 from marketplace.foundation.addresses.client_address import client_address
 from marketplace.portal.signin.limiting import TOO_OFTEN, may_attempt
-from marketplace.portal.visitors import own_path, with_private_headers
+from marketplace.portal.visitors import with_private_headers
 
 REFUSALS = (EmailTaken, InvitationRefused, SigninLocked, SignupClosed, SignupLinkRefused)
 SIGNUP_FIELDS: Final = ("email", "password", "name", "organisation", "invitation")
@@ -56,7 +56,7 @@ def sign_up(request: HttpRequest) -> HttpResponseBase:
     except (*REFUSALS, WeakPassword) as error:
         return _show_form(request, asked=kept, error=error.message, status=error.status)
     login(request, made.user)
-    return redirect(own_path(""))
+    return redirect("jobs-page")
 
 
 def _mistakes(errors: Any) -> str:

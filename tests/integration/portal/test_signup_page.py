@@ -31,7 +31,7 @@ def sign_up(client: Client, **changes: str) -> Any:
 
 
 def test_an_account_is_made_and_signed_in(client: Client) -> None:
-    assert sign_up(client, organisation="Alice's lab").status_code == 302
+    assert sign_up(client, organisation="Alice's lab").headers["Location"] == "/jobs"
     made = Membership.objects.get()
     assert (made.user.email, made.organisation.name, made.role) == ("alice@example.org", "Alice's lab", "owner")
     assert b"Alice&#x27;s lab" in client.get("/jobs").content
