@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from billing import tasks
 from billing.account_kinds import AccountKind
 from billing.api.balance import NewestTransfersFirst
-from billing.books.owned import AssetBalance, balances_of
+from billing.books.owned import balances_of
 from billing.fiat import customers, topups
 from billing.fiat.errors import TopUpNotFound
 from billing.models import TopUp, Transfer
@@ -27,6 +27,7 @@ from billing.transfer_codes import TransferMode
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation import clock
 from marketplace.foundation.errors import BadRequest
+from marketplace.portal.amounts import amounts_of
 from marketplace.portal.visitors import Visitor, actor_of, organisation_of, page, uuid_of
 
 SEE: Final = "seeing an organisation's money"
@@ -72,7 +73,7 @@ def billing_page(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     rows = paginator.paginate_queryset(found, Request(request)) or []
     context = {
         "visitor": visitor,
-        "balances": [(each.asset, _amounts(each)) for each in balances_of(organisation.pk)],
+        "balances": [(each.asset, amounts_of(each, KINDS, ALWAYS_SHOWN)) for each in balances_of(organisation.pk)],
         "top_ups": TopUp.objects.filter(owner_id=organisation.pk).order_by("-created_at")[:TOP_UPS_SHOWN_MAX],
         "movements": [_movement(row, organisation.pk) for row in rows],
         "job_id": job_id,
@@ -120,14 +121,6 @@ def _shown(visitor: Visitor, top_up_id: UUID) -> dict[str, Any]:
     if found is None:
         raise TopUpNotFound
     return {"visitor": visitor, "top_up": found, "is_under_way": found.state in TOP_UP_UNDER_WAY}
-
-
-def _amounts(owned: AssetBalance) -> list[tuple[str, str]]:
-    return [
-        (name, format_amount(owned.by_kind[kind], code=owned.asset, scale=owned.scale))
-        for kind, name in KINDS.items()
-        if kind in ALWAYS_SHOWN or owned.by_kind[kind]
-    ]
 
 
 def _movement(row: Transfer, owner_id: UUID) -> Movement:

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 
 from billing.account_kinds import AccountKind
 from billing.books.owned import balances_of
-from billing.money import format_amount
+from billing.models.ledger import USD_ASSET_CODE
 from jobs.bills.earnings import earned_by_each
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation import clock
@@ -23,6 +23,7 @@ from marketplace.nodes.api.people import NewestEnrolledFirst, find_offers, with_
 from marketplace.nodes.api.serializers import OwnNode
 from marketplace.nodes.models import EnrolmentToken, Node, Provider
 from marketplace.nodes.states import NodeState
+from marketplace.portal.amounts import amounts_of
 from marketplace.portal.visitors import Visitor, organisation_of, page
 from provider_agent.protocol import Earnings
 
@@ -68,7 +69,10 @@ def earn_page(request: HttpRequest, visitor: Visitor) -> HttpResponseBase:
     context = {
         "visitor": visitor,
         "nodes": _shown(rows),
-        "balances": [(each.asset, _earned(each)) for each in balances_of(organisation.pk)],
+        "balances": [
+            (each.asset, amounts_of(each, EARNED, ALWAYS_SHOWN if each.asset == USD_ASSET_CODE else ()))
+            for each in balances_of(organisation.pk)
+        ],
         "may_change": visitor.may(Scope.PROVIDER_WRITE),
         "newer": urlsplit(paginator.get_previous_link() or "").query,
         "older": urlsplit(paginator.get_next_link() or "").query,
@@ -136,11 +140,3 @@ def _shown(nodes: list[Node]) -> list[ShownNode]:
     listed = set(find_offers({}).filter(node__in=nodes).values_list("node_id", flat=True))
     earned = earned_by_each(nodes)
     return [ShownNode(node, dict(OwnNode(node).data), earned[node.pk], node.pk in listed) for node in nodes]
-
-
-def _earned(owned: Any) -> list[tuple[str, str]]:
-    return [
-        (name, format_amount(owned.by_kind[kind], code=owned.asset, scale=owned.scale))
-        for kind, name in EARNED.items()
-        if owned.by_kind[kind] or (kind in ALWAYS_SHOWN and owned.asset == "USD")
-    ]
