@@ -65,7 +65,7 @@ class JobsView(APIView):
             secrets=body.secrets,
             authorization=body.authorization,
         )
-        _place_soon()
+        place_soon()
         return answer(show_job(job), status.HTTP_201_CREATED)
 
 
@@ -119,7 +119,7 @@ class ResumeView(APIView):
         job = lifecycle.resume(
             find_job(request, job_id).pk, cap_usd_micros=cap, actor=actor_of(request), user=user_of(request)
         )
-        _place_soon()
+        place_soon()
         return answer(show_job(job))
 
 
@@ -139,7 +139,7 @@ class ConfirmPriceView(APIView):
         """Go on at the price that the job waits for, with more of the token held for the same dollars."""
         price = read_body(request, ConfirmPriceRequest).usd_micros_per_token
         job = requotes.confirm(find_job(request, job_id).pk, usd_micros_per_token=price, actor=actor_of(request))
-        _place_soon()
+        place_soon()
         return answer(show_job(job))
 
 
@@ -159,7 +159,7 @@ class RetryView(APIView):
         """A new job with the same spec and files, under a fresh quote."""
         old = find_job(request, job_id)
         job = lifecycle.resubmit(old.pk, actor=actor_of(request), user=user_of(request), key_id=key_id_of(request))
-        _place_soon()
+        place_soon()
         return answer(show_job(job), status.HTTP_201_CREATED)
 
 
@@ -169,7 +169,7 @@ def _check_secrets(spec: Spec, secrets: dict[str, str]) -> None:
         raise SecretsMismatch(missing=sorted(named - given), unknown=sorted(given - named))
 
 
-def _place_soon() -> None:
+def place_soon() -> None:
     """Wake the placement after the commit; where that fails, its schedule finds the job seconds later."""
     transaction.on_commit(tasks.place_jobs.delay, robust=True)
     transaction.on_commit(tasks.keep_endpoints.delay, robust=True)

@@ -6,12 +6,12 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
-from django.db import transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 
-from jobs import lifecycle, tasks
+from jobs import lifecycle
+from jobs.api.jobs import place_soon
 from jobs.errors import JobEnded, JobNotFound, QuoteUsed
 from jobs.kinds.registry import kind_of
 from jobs.models import Job
@@ -89,12 +89,6 @@ def to_job_of(visitor: Visitor, quote_id: UUID) -> HttpResponseBase:
     if job is None:
         raise JobNotFound()
     return redirect("job-page", job.pk)
-
-
-def place_soon() -> None:
-    """Wake the placement after the commit; where that fails, its schedule finds the job seconds later."""
-    transaction.on_commit(tasks.place_jobs.delay, robust=True)
-    transaction.on_commit(tasks.keep_endpoints.delay, robust=True)
 
 
 def _to_change(visitor: Visitor, job_id: UUID) -> Job:

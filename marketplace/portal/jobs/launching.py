@@ -11,6 +11,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from jobs import lifecycle
 from jobs.api.bodies import find_input
+from jobs.api.jobs import place_soon
 from jobs.errors import JobFileTooLarge, QuoteUsed
 from jobs.models import Job
 from jobs.quoting import quotes
@@ -20,7 +21,7 @@ from jobs.wire.job import SECRET_CHARACTERS_MAX
 from marketplace.accounts.models import Organisation
 from marketplace.accounts.scopes import Scope
 from marketplace.foundation.errors import BadRequest, SoukError
-from marketplace.portal.jobs.actions import CHANGE, place_soon, to_job_of
+from marketplace.portal.jobs.actions import CHANGE, to_job_of
 from marketplace.portal.jobs.showing import job_file_text
 from marketplace.portal.visitors import Visitor, organisation_of, page, uuid_of
 

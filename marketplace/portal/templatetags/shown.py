@@ -13,7 +13,6 @@ from marketplace.portal.navigation import links_of
 
 register = template.Library()
 
-UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -41,19 +40,6 @@ def usd(micros: object) -> str:
 def hourly(micros: object) -> str:
     """$0.35, with as many digits as a small price needs; a dash as above."""
     return price_text(int(micros)) if isinstance(micros, int | Decimal) else "–"
-
-
-@register.filter
-def size(count: int | None) -> str:
-    """1.5 GiB."""
-    if count is None:
-        return "–"
-    amount, unit = float(count), UNITS[0]
-    for unit in UNITS:
-        if amount < 1024 or unit == UNITS[-1]:
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if unit == UNITS[0] else f"{amount:.1f} {unit}"
 
 
 @register.filter
